@@ -1,0 +1,270 @@
+"""One frozen, validated tree of settings, from layered presets, a YAML file and ``--set`` overrides.
+
+Layers, later ones win: the defaults below, each ``--preset`` in order, ``--config FILE``, each ``--set a.b=value``.
+Unknown keys are refused. Units stand in the names: ``_bits``, ``_sec``; everything else is dimensionless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from orchestrator.errors import ConfigError
+
+__all__ = ["Config", "load_config", "preset_names"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class CsvConfig(_Section):
+    """A generic pair of a node table and an edge list (``data.name: csv``)."""
+
+    nodes: Path = Field(description="comma-separated table with a header, one row a node")
+    edges: Path = Field(description="two node ids a line, separated by blanks, tabs or a comma")
+    id: str = Field(description="column of the node id")
+    label: str = Field(description="column of the label; two values")
+    sensitive: str = Field(description="column of the sensitive attribute; two values")
+    missing_label: str | None = Field(None, description="the label value that means 'unknown'")
+    drop: tuple[str, ...] = Field((), description="columns that are no features")
+
+
+class SyntheticConfig(_Section):
+    """Parameters of the synthetic generator (``data.name: synthetic``)."""
+
+    nodes: int = Field(2000, ge=10)
+    edges: int = Field(8000, ge=1, description="undirected edges")
+    features: int = Field(32, ge=1)
+    degree_exponent: float = Field(2.5, gt=2.0, description="power law of the expected degrees")
+    sensitive_rate: float = Field(0.45, gt=0, lt=1, description="share of nodes with s = 1")
+    positive_rate: float = Field(0.5, gt=0, lt=1, description="share of nodes with y = 1")
+    label_bias: float = Field(0.1, ge=-0.9, le=0.9, description="P(y=1|s=1) - P(y=1|s=0)")
+    label_homophily: float = Field(0.6, gt=0, lt=1, description="weight of edges within one label, against across")
+    group_homophily: float = Field(0.9, gt=0, lt=1, description="weight of edges within one group, against across")
+    missing_rate: float = Field(0.0, ge=0, lt=1, description="share of nodes whose label is missing")
+    signal: float = Field(1.0, ge=0, description="distance between the feature means of the two labels")
+    group_signal: float = Field(0.5, ge=0, description="distance between the feature means of the two groups")
+
+
+class DataConfig(_Section):
+    name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "csv"] = "synthetic"
+    dir: Path | None = Field(None, description="folder with the raw files; default: the folder of `safegnn data fetch`")
+    nodes: Literal["labelled_component", "all"] = Field(
+        "labelled_component",
+        description="labelled_component: drop nodes without label and their edges, keep the largest component; "
+        "all: keep every node and mask labels",
+    )
+    csv: CsvConfig | None = None
+    synthetic: SyntheticConfig = SyntheticConfig()
+
+    @model_validator(mode="after")
+    def _csv_is_described(self) -> DataConfig:
+        if self.name == "csv" and self.csv is None:
+            raise ValueError("data.name is csv: data.csv must say nodes, edges, id, label and sensitive")
+        return self
+
+
+class ClientsConfig(_Section):
+    """k-hop ego networks around training nodes."""
+
+    count: int = Field(30, ge=1)
+    hops: int = Field(3, ge=0)
+    ego_sampling: Literal["distinct", "with_replacement"] = "distinct"
+    min_nodes: int = Field(1, ge=1, description="redraw egos whose network is smaller")
+    features: Literal["float", "truncated"] = Field("float", description="truncated: towards zero, as the reference")
+    balance_self_loops: bool = Field(False, description="count self-loops as intra-group edges in B")
+
+
+class ModelConfig(_Section):
+    hidden: int = Field(64, ge=1)
+    dropout: float = Field(0.1, ge=0, lt=1)
+
+
+class MethodConfig(_Section):
+    """What a client does locally and which rule aggregates; see the README's table of deviations."""
+
+    name: Literal["f2gnn", "fedavg"] = "f2gnn"
+    local_epochs: int = Field(15, ge=1)
+    learning_rate: float = Field(1e-4, gt=0)
+    weight_decay: float = Field(1e-4, ge=0)
+    alpha: float = Field(1e-6, ge=0, description="weight of the fairness penalty in the local loss")
+    tau_fair: float = Field(4.0, gt=0, description="temperature of the predictions inside the penalty")
+    tau_combine: float = Field(1e-3, gt=0, description="temperature of the predictions that are compared")
+    lam: float = Field(8.0, ge=0, le=64, description="lambda: weight of the balance weights in the final score")
+    tau: float = Field(4.0, gt=0, description="temperature of the final softmax")
+    penalty: Literal["gaps", "broadcast"] = Field(
+        "gaps", description="broadcast: the (n,1) x (n,) products of the reference code"
+    )
+    eo_denominator: Literal["positives", "group"] = "positives"
+    divergence: Literal["js", "js_distance_over_nodes"] = Field(
+        "js",
+        description="js: mean over nodes of the base-2 divergence of the predicted Bernoulli distributions; "
+        "js_distance_over_nodes: distance between softmaxes of hard predictions over the nodes",
+    )
+    divergence_local_mode: Literal["eval", "train"] = Field("eval", description="train: dropout stays on")
+    score: Literal["penalty", "reciprocal"] = Field("penalty", description="reciprocal: 1/(penalty + 1e-5), capped")
+    score_from: Literal["trained_model", "last_epoch"] = Field(
+        "trained_model", description="last_epoch: the training-mode forward before the last step"
+    )
+    score_max: float = Field(2.0, gt=0, le=2**20, description="public cap of the fairness score")
+
+
+class FederationConfig(_Section):
+    rounds: int = Field(500, ge=1)
+    cohort: int = Field(3, ge=1, description="clients sampled per round")
+    sampling: Literal["distinct", "with_replacement"] = "distinct"
+
+
+class PrivacyConfig(_Section):
+    clip_norm: float | None = Field(None, gt=0, description="C; null: updates are not clipped")
+    noise_multiplier: float = Field(0.0, ge=0, description="sigma; each server adds N(0, 2 sigma^2 C^2); 0: no noise")
+
+    @model_validator(mode="after")
+    def _noise_needs_a_bound(self) -> PrivacyConfig:
+        if self.noise_multiplier > 0 and self.clip_norm is None:
+            raise ValueError("privacy.noise_multiplier > 0 needs privacy.clip_norm: noise is scaled by the clip bound")
+        return self
+
+
+class SharingConfig(_Section):
+    """Fixed point of the vectors in Z_2^64; see `orchestrator.sharing.fixed_point.VectorFormat`."""
+
+    update_bits: int = Field(25, ge=1, description="fractional bits of the updates")
+    weight_bits: int = Field(32, ge=1, le=32, description="fractional bits of the weights")
+    integer_bits: int = Field(6, ge=1, description="model parameters and update norms stay below 2^integer_bits")
+
+
+class EngineConfig(_Section):
+    name: Literal["embedded", "plaintext"] = "embedded"
+    timeout_sec: float = Field(60.0, gt=0, description="longest silence of a peer within a phase")
+    training_timeout_sec: float = Field(3600.0, gt=0, description="longest local training of one cohort")
+    client_processes: int = Field(2, ge=1, description="processes among which the simulated clients are divided")
+    ports: tuple[int, int, int] | None = Field(None, description="server 0, server 1, dealer; null: free ones")
+
+
+class RunConfig(_Section):
+    dir: Path = Path("runs")
+    tensorboard: bool = False
+
+
+class Config(_Section):
+    """The whole tree."""
+
+    seed: int = Field(31, ge=0)
+    data: DataConfig = DataConfig()
+    clients: ClientsConfig = ClientsConfig()
+    model: ModelConfig = ModelConfig()
+    method: MethodConfig = MethodConfig()
+    federation: FederationConfig = FederationConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
+    sharing: SharingConfig = SharingConfig()
+    engine: EngineConfig = EngineConfig()
+    run: RunConfig = RunConfig()
+
+    @model_validator(mode="after")
+    def _cohort_fits(self) -> Config:
+        if self.federation.sampling == "distinct" and self.federation.cohort > self.clients.count:
+            raise ValueError(
+                f"federation.cohort = {self.federation.cohort} is larger than clients.count = {self.clients.count}"
+            )
+        return self
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that ship with the package."""
+    folder = resources.files("orchestrator") / "presets"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def load_config(
+    presets: Sequence[str] = (), file: Path | None = None, overrides: Sequence[str] = ()
+) -> Config:
+    """Merge the layers and validate the result.
+
+    Args:
+        presets: names of shipped presets, e.g. ``("nba", "reference")``.
+        file: a YAML file with any part of the tree.
+        overrides: ``"federation.rounds=50"``; the value is read as YAML.
+
+    Raises:
+        ConfigError: naming the layer and the setting at fault.
+    """
+    merged: dict[str, Any] = {}
+    for name in presets:
+        if name not in preset_names():
+            raise ConfigError(f"unknown preset '{name}'; there are: {', '.join(preset_names())}")
+        text = (resources.files("orchestrator") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
+        _merge(merged, _parse(text, f"preset {name}"))
+    if file is not None:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file}: cannot be read as a configuration: {error}") from error
+        _merge(merged, _parse(text, str(file)))
+    for override in overrides:
+        path, equals, value = override.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"--set {override}: expected name=value, e.g. federation.rounds=50")
+        tree: Any = _parse_value(value, override)
+        for key in reversed(path.strip().split(".")):
+            tree = {key: tree}
+        _merge(merged, tree)
+    try:
+        return Config.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_line(item) for item in error.errors())) from None
+
+
+def _parse_value(text: str, where: str) -> Any:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set {where}: the value is not valid YAML") from None
+    return _number(value)
+
+
+def _number(value: Any) -> Any:
+    """YAML 1.1 reads ``1e-4`` as text; everybody who writes it means the number."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    if isinstance(value, dict):
+        return {key: _number(item) for key, item in value.items()}
+    return value
+
+
+def _parse(text: str, where: str) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{where}: expected a mapping of sections, e.g. 'federation: {{rounds: 50}}'")
+    return _number(tree)
+
+
+def _merge(base: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    for key, value in layer.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), dict):
+            _merge(base[key], value)
+        else:
+            base[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _line(item: Mapping[str, Any]) -> str:
+    where = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f"{where}: unknown setting"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    got = "" if item["type"] == "value_error" else f", got {item['input']!r}"
+    return f"{where}: {message}{got}" if where else message
