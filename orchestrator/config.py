@@ -112,6 +112,9 @@ class MethodConfig(_Section):
     score_from: Literal["trained_model", "last_epoch"] = Field(
         "trained_model", description="last_epoch: the training-mode forward before the last step"
     )
+    local_init: Literal["global", "own"] = Field(
+        "global", description="what a client that never took part holds as its previous local model"
+    )
     score_max: float = Field(2.0, gt=0, le=2**20, description="public cap of the fairness score")
 
 

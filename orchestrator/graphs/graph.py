@@ -1,0 +1,86 @@
+"""The one in-memory graph: what a client owns, and what the evaluator holds of the whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.errors import DataError
+
+__all__ = ["MISSING", "Graph"]
+
+MISSING = -1
+"""Label of a node whose label is unknown; such a node is in no mask."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """An attributed, undirected graph that validates itself.
+
+    Attributes:
+        features: float32, shape (n, f), finite.
+        edges: int64, shape (2, m); each undirected edge once, as (u, v) with u < v, sorted, no duplicates.
+        labels: int8, shape (n,); 0, 1, or `MISSING`.
+        sensitive: int8, shape (n,); 0 or 1.
+        train, val, test: bool, shape (n,); disjoint, labelled nodes only. A client's graph may have empty masks.
+        name: what messages call this graph.
+
+    Raises:
+        DataError: on construction, naming the graph and the field at fault.
+    """
+
+    features: np.ndarray
+    edges: np.ndarray
+    labels: np.ndarray
+    sensitive: np.ndarray
+    train: np.ndarray
+    val: np.ndarray
+    test: np.ndarray
+    name: str = "graph"
+
+    def __post_init__(self) -> None:
+        n = len(self.labels)
+        if self.features.dtype != np.float32 or self.features.ndim != 2 or len(self.features) != n:
+            self._refuse("features", f"expected float32 of shape ({n}, f)")
+        if not np.isfinite(self.features).all():
+            row, column = np.argwhere(~np.isfinite(self.features))[0]
+            self._refuse("features", f"node {row}, feature {column} is NaN or infinite")
+        if self.labels.dtype != np.int8 or not np.isin(self.labels, (MISSING, 0, 1)).all():
+            self._refuse("labels", "expected int8 of 0, 1 or -1 (missing)")
+        if self.sensitive.dtype != np.int8 or self.sensitive.shape != (n,) or not np.isin(self.sensitive, (0, 1)).all():
+            self._refuse("sensitive", f"expected {n} int8 of 0 or 1")
+        for field in ("train", "val", "test"):
+            mask = getattr(self, field)
+            if mask.dtype != np.bool_ or mask.shape != (n,):
+                self._refuse(field, f"expected a boolean mask of shape ({n},)")
+            if (mask & (self.labels == MISSING)).any():
+                self._refuse(field, "holds a node without label")
+        if (self.train & self.val).any() or (self.train & self.test).any() or (self.val & self.test).any():
+            self._refuse("train/val/test", "the masks overlap")
+        if self.edges.dtype != np.int64 or self.edges.ndim != 2 or len(self.edges) != 2:
+            self._refuse("edges", "expected int64 of shape (2, m)")
+        if self.edges.size:
+            if self.edges.min() < 0 or self.edges.max() >= n:
+                self._refuse("edges", f"expected node indices from 0 to {n - 1}")
+            if (self.edges[0] >= self.edges[1]).any():
+                self._refuse("edges", "expected u < v in every edge, so no self-loops")
+            key = self.edges[0] * n + self.edges[1]
+            if (np.diff(key) <= 0).any():
+                self._refuse("edges", "expected sorted edges without duplicates")
+
+    def _refuse(self, field: str, reason: str) -> None:
+        raise DataError(f"{self.name}: {field}: {reason}")
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.labels)
+
+    @property
+    def num_edges(self) -> int:
+        """Undirected edges."""
+        return self.edges.shape[1]
+
+    @property
+    def num_features(self) -> int:
+        return self.features.shape[1]
