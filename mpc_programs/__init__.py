@@ -1,0 +1,1 @@
+"""The arithmetic of one aggregation round, written once for float64, secret shares and MP-SPDZ."""

@@ -1,0 +1,1 @@
+"""Noise for the released model."""

@@ -1,0 +1,1 @@
+"""How a client turns plaintext into shares: fixed point, rings, share types, randomness, sealed envelopes."""

@@ -1,0 +1,89 @@
+"""The aggregation rules: from the clients' secret scores to the secret factors s_i of w_new = w - sum_i s_i Delta_i.
+
+A rule names the scores that it takes, with their public ranges, and computes weights that sum to one. Clipping is
+common to all rules and multiplies the weights. Adding a rule means one coroutine and one entry in `RULES`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mpc_programs.arithmetic import clip_factors, exp, softmax
+from mpc_programs.lockstep import gather
+
+__all__ = ["RULES", "RoundParameters", "Rule", "factors"]
+
+
+@dataclass(frozen=True)
+class RoundParameters:
+    """What is public about a round's arithmetic; both servers must hold the same.
+
+    Attributes:
+        rule: key of `RULES`.
+        cohort: q, the number of clients in the round.
+        lam, tau: lambda and tau of F2GNN's final score.
+        fairness_max: public cap of the fairness score.
+        ratio_max: public cap of ||Delta||_2 / C; None where updates are not clipped.
+    """
+
+    rule: str
+    cohort: int
+    lam: float = 0.5
+    tau: float = 4.0
+    fairness_max: float = 2.0
+    ratio_max: float | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Score ranges by name, and the coroutine that turns the scores into weights."""
+
+    ranges: Callable[[RoundParameters], dict[str, tuple[float, float]]]
+    weights: Callable[[Any, RoundParameters, Mapping[str, Any]], Coroutine[bytes, bytes, Any]]
+
+
+async def _f2gnn(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any]) -> Any:
+    """gamma = softmax((lam softmax(B) + exp(softmax(l))) / tau) (SaFeGNN, Algorithm 1, lines 11-15).
+
+    The two inner softmaxes run in lock-step.
+    """
+    lam, tau = parameters.lam, parameters.tau
+    g_balance, g_fair = await gather(
+        softmax(ops, scores["balance"], 0.0, 1.0),
+        softmax(ops, scores["fairness"], 0.0, parameters.fairness_max),
+    )
+    g_fair = await exp(ops, g_fair, 0.0, 1.0)
+    score = g_balance * (lam / tau) + g_fair * (1.0 / tau)
+    return await softmax(ops, score, 1.0 / tau, (lam + math.e) / tau)
+
+
+async def _fedavg(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any]) -> Any:
+    """The plain mean of the cohort, as in F2GNN's and FED-PUB's baselines: sizes of clients stay with the clients."""
+    return ops.constants([1.0 / parameters.cohort] * parameters.cohort)
+
+
+RULES: dict[str, Rule] = {
+    "f2gnn": Rule(lambda p: {"balance": (0.0, 1.0), "fairness": (0.0, p.fairness_max)}, _f2gnn),
+    "fedavg": Rule(lambda p: {}, _fedavg),
+}
+
+
+async def factors(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any], ratio: Any | None) -> Any:
+    """The factors s_i = gamma_i * min(1, C / ||Delta_i||), a vector of length q.
+
+    Args:
+        ops: the backend.
+        parameters: the public side.
+        scores: one vector of length q for each score of the rule.
+        ratio: ||Delta_i||_2 / C, or None exactly where `parameters.ratio_max` is None.
+    """
+    rule = RULES[parameters.rule]
+    if parameters.ratio_max is None:
+        return await rule.weights(ops, parameters, scores)
+    weights, clip = await gather(
+        rule.weights(ops, parameters, scores), clip_factors(ops, ratio, parameters.ratio_max)
+    )
+    return await ops.multiply(weights, clip)

@@ -1,0 +1,88 @@
+"""The one interface of every engine: take a cohort's uploads, give the new global model and what it cost."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+__all__ = ["Aggregation", "Encoder", "Engine", "RoundCost"]
+
+
+class Encoder(Protocol):
+    """The engine's part inside a client's process; must survive pickling. Its result is all that leaves the client."""
+
+    def __call__(
+        self, delta: np.ndarray, norm: float, scores: Mapping[str, float], round: int, slot: int, client: int
+    ) -> Any:
+        """Encode one update. Raises RangeError where it cannot be represented."""
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """What one aggregation cost. Seconds are the slower server's; bytes are counted at the sockets, per server.
+
+    Attributes:
+        online_seconds: from the handshake between the servers to both noisy shares being ready.
+        online_bytes: sent to the other server in that time, (server 0, server 1).
+        rounds: exchanges between the servers in that time.
+        preprocessing_seconds, preprocessing_bytes: making this round's correlations, wherever in time that was.
+        waited_seconds: how long the round stood still for its preprocessing.
+        upload_bytes: what one client of the cohort sent, mean over the cohort.
+        download_bytes: what one client received: the released model.
+    """
+
+    online_seconds: float = 0.0
+    online_bytes: tuple[int, int] = (0, 0)
+    rounds: int = 0
+    preprocessing_seconds: float = 0.0
+    preprocessing_bytes: tuple[int, int] = (0, 0)
+    waited_seconds: float = 0.0
+    upload_bytes: int = 0
+    download_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """The released model, float64 (d,), and the cost of the round."""
+
+    parameters: np.ndarray
+    cost: RoundCost
+
+
+class Engine(ABC):
+    """An engine holds the global model between rounds; use it as a context manager, so that nothing is left running."""
+
+    @abstractmethod
+    def start(self, parameters: np.ndarray) -> None:
+        """Begin with a public model, float64 (d,): a fresh one or the one of a checkpoint."""
+
+    @property
+    @abstractmethod
+    def encoder(self) -> Encoder:
+        """What clients encode with; valid after `start`."""
+
+    def prepare(self, round: int) -> None:  # noqa: B027 - most engines have nothing to prepare
+        """Begin whatever of the round can be done before the uploads exist; returns at once."""
+
+    @abstractmethod
+    def aggregate(self, round: int, cohort: Sequence[int], uploads: Sequence[Any]) -> Aggregation:
+        """Aggregate the uploads of the cohort's slots.
+
+        Raises:
+            ProtocolError: naming peer, phase and round; the engine must then be closed.
+            RangeError: the model left the representable range.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop everything; safe to call twice."""
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

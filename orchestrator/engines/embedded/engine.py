@@ -1,0 +1,276 @@
+"""The embedded engine as the orchestrator sees it: three processes, sealed envelopes in, a released model out.
+
+The orchestrator carries ciphertexts and reconstructs the noisy model from two noisy shares; it sees no other share.
+In this version all processes run on one machine and trust its loopback interface; a session token keeps strangers out.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import select
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import IO, Any
+
+import numpy as np
+
+import orchestrator.errors as errors
+from mpc_programs.rules import RoundParameters
+from orchestrator.engines.base import Aggregation, Engine, RoundCost
+from orchestrator.engines.embedded.channel import Channel, Position, connect
+from orchestrator.engines.embedded.encoder import SealingEncoder
+from orchestrator.engines.embedded.openings import release
+from orchestrator.engines.embedded.process import Assignment
+from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
+from orchestrator.privacy.noise import server_stddev
+from orchestrator.sharing.fixed_point import VectorFormat
+from orchestrator.sharing.shares import VectorShare
+
+__all__ = ["EmbeddedEngine"]
+
+_HOST = "127.0.0.1"
+_MODULES = {
+    "server 0": "orchestrator.engines.embedded.server",
+    "server 1": "orchestrator.engines.embedded.server",
+    "dealer": "orchestrator.engines.embedded.dealer",
+}
+
+
+@dataclass
+class _Child:
+    role: str
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+    ready: dict[str, Any] = field(default_factory=dict)
+
+    def last_words(self) -> str:
+        """Why the process ended, as far as it said so."""
+        code = self.process.poll()
+        self.log.seek(0)
+        lines = self.log.read().decode(errors="replace").strip().splitlines()
+        ended = "closed the connection" if code is None else f"the process ended with status {code}"
+        return f"{ended} ({lines[-1]})" if lines else ended
+
+
+class EmbeddedEngine(Engine):
+    """Two server processes and a dealer process on this machine."""
+
+    def __init__(
+        self,
+        parameters: RoundParameters,
+        vectors: VectorFormat,
+        *,
+        clip_norm: float | None = None,
+        noise_multiplier: float = 0.0,
+        timeout_sec: float = 60.0,
+        ports: tuple[int, int, int] | None = None,
+        commands: dict[str, list[str]] | None = None,
+    ) -> None:
+        """
+        Args:
+            parameters: the public side of the round's arithmetic.
+            vectors: fixed-point format of updates and model.
+            clip_norm: C; None where updates are not clipped.
+            noise_multiplier: sigma; each server adds N(0, 2 sigma^2 C^2).
+            timeout_sec: longest silence of a peer.
+            ports: for server 0, server 1 and the dealer; None takes free ones.
+            commands: how to start a role's process, for tests that need one to fail.
+
+        Raises:
+            ConfigError: the noise does not fit the vector format.
+        """
+        self._parameters, self._vectors, self._clip_norm = parameters, vectors, clip_norm
+        self._noise_stddev = server_stddev(noise_multiplier, clip_norm)
+        vectors.check_noise(self._noise_stddev)
+        self._timeout_sec = timeout_sec
+        self._ports = dict(zip(_MODULES, ports or (0, 0, 0), strict=True))
+        self._commands = {role: [sys.executable, "-m", module] for role, module in _MODULES.items()} | (commands or {})
+        self._children: dict[str, _Child] = {}
+        self._channels: dict[str, Channel] = {}
+        self._position = Position()
+        self._encoder: SealingEncoder | None = None
+
+    @property
+    def encoder(self) -> SealingEncoder:
+        if self._encoder is None:
+            raise RuntimeError("the engine has not been started")
+        return self._encoder
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids by role."""
+        return {role: child.process.pid for role, child in self._children.items()}
+
+    def start(self, parameters: np.ndarray) -> None:
+        """Start the processes and give both servers the public model, float64 (d,)."""
+        self._position = Position("start", 0)
+        run, token = secrets.token_bytes(16), secrets.token_bytes(32)
+        model = self._vectors.encode_model(parameters).astype("<u8").tobytes()
+        try:
+            for role in _MODULES:
+                self._spawn(role, token)
+            for child in self._children.values():
+                self._await_ready(child)
+            addresses = {role: (_HOST, child.ready["port"]) for role, child in self._children.items()}
+            for role in ("server 0", "server 1"):
+                timeout_sec = self._timeout_sec
+                channel = connect(addresses[role], "orchestrator", token, role, self._position, timeout_sec)
+                self._channels[role] = channel
+                channel.send_message(
+                    {
+                        "type": "setup",
+                        "run": run,
+                        "parameters": asdict(self._parameters),
+                        "vectors": asdict(self._vectors),
+                        "noise_stddev": self._noise_stddev,
+                        "model": model,
+                        "peer": addresses["server 1"],
+                        "dealer": addresses["dealer"],
+                    }
+                )
+            self._collect("ready")
+        except BaseException:
+            self.close()
+            raise
+        keys = tuple(bytes.fromhex(self._children[role].ready["public_key"]) for role in ("server 0", "server 1"))
+        self._encoder = SealingEncoder(run, keys, self._parameters, self._vectors, self._clip_norm)
+
+    def prepare(self, round: int) -> None:
+        for channel in self._channels.values():
+            channel.send_message({"type": "prepare", "round": round})
+
+    def aggregate(
+        self, round: int, cohort: Sequence[int], uploads: Sequence[tuple[bytes, bytes]]
+    ) -> Aggregation:
+        self._position.phase, self._position.round = "upload", round
+        for server, channel in enumerate(self._channels.values()):
+            envelopes = [upload[server] for upload in uploads]
+            channel.send_message(
+                {"type": "aggregate", "round": round, "cohort": list(cohort), "envelopes": envelopes}
+            )
+        replies = self._collect("result")
+        shares = [
+            VectorShare(np.frombuffer(replies[f"server {k}"]["share"], dtype="<u8"), self._vectors.model_bits, k)
+            for k in (0, 1)
+        ]
+        opened = release(shares[0], shares[1], reason="the noisy model is the round's public result")
+        parameters = self._vectors.decode_model(opened)
+        both = [replies["server 0"], replies["server 1"]]
+        cost = RoundCost(
+            online_seconds=max(reply["online_seconds"] for reply in both),
+            online_bytes=(both[0]["online_bytes"], both[1]["online_bytes"]),
+            rounds=both[0]["rounds"],
+            preprocessing_seconds=max(reply["preprocessing_seconds"] for reply in both),
+            preprocessing_bytes=(both[0]["preprocessing_bytes"], both[1]["preprocessing_bytes"]),
+            waited_seconds=max(reply["waited_seconds"] for reply in both),
+            upload_bytes=sum(len(part) for upload in uploads for part in upload) // max(1, len(uploads)),
+            download_bytes=sum(len(reply["share"]) for reply in both),
+        )
+        return Aggregation(parameters, cost)
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+        for child in self._children.values():
+            child.process.kill()
+            child.process.wait()
+            for stream in (child.process.stdin, child.process.stdout, child.log):
+                if stream is not None:
+                    stream.close()
+        self._children.clear()
+
+    def _spawn(self, role: str, token: bytes) -> None:
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        process = subprocess.Popen(
+            self._commands[role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+        )
+        self._children[role] = _Child(role, process, log)
+        assert process.stdin is not None
+        try:
+            process.stdin.write(Assignment(role, _HOST, self._ports[role], token, self._timeout_sec).to_line())
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died at once; what it said is reported by _await_ready
+
+    def _await_ready(self, child: _Child) -> None:
+        stdout = child.process.stdout
+        assert stdout is not None
+        if not select.select([stdout], [], [], self._timeout_sec)[0]:
+            raise PeerTimeoutError(child.role, "start", 0, f"did not start within {self._timeout_sec:g} s")
+        line = stdout.readline()
+        if not line:
+            child.process.wait()
+            raise PeerLostError(child.role, "start", 0, child.last_words())
+        child.ready = json.loads(line)
+        if "error" in child.ready:
+            raise ConfigError(
+                f"engine.ports: port {child.ready['port']} of {child.role} cannot be used "
+                f"({child.ready['error']}); choose another one or leave engine.ports empty"
+            )
+
+    def _collect(self, wanted: str) -> dict[str, dict[str, Any]]:
+        """One reply of the wanted type from both servers, or the error that explains why there is none."""
+        replies: dict[str, dict[str, Any]] = {}
+        failures: dict[str, ProtocolError] = {}
+        phases = {role: (self._position.phase, self._position.round) for role in self._channels}
+        with selectors.DefaultSelector() as selector:
+            for role, channel in self._channels.items():
+                selector.register(channel, selectors.EVENT_READ, role)
+            limit = 2 * self._timeout_sec
+            deadline = time.monotonic() + limit
+            while selector.get_map():
+                # After a first failure, hear what the other server has to say already: it may name the root cause.
+                events = selector.select(0.5 if failures else max(0.0, deadline - time.monotonic()))
+                if not events:
+                    if not failures:
+                        silent = next(role for role in self._channels if role not in replies)
+                        phase, number = phases[silent]
+                        raise PeerTimeoutError(silent, phase, number, f"silent for {limit:g} s")
+                    break
+                deadline = time.monotonic() + limit
+                for key, _ in events:
+                    role, channel = key.data, self._channels[key.data]
+                    self._position.phase, self._position.round = phases[role]
+                    try:
+                        message = channel.receive_message()
+                    except PeerLostError:
+                        failures[role] = channel.error(PeerLostError, self._obituary(role))
+                        selector.unregister(channel)
+                        continue
+                    kind = message.get("type")
+                    if kind == "phase":
+                        phases[role] = (message["phase"], message["round"])
+                    elif kind == "error":
+                        failures[role] = _error(message)
+                        selector.unregister(channel)
+                    elif kind == wanted:
+                        replies[role] = message
+                        selector.unregister(channel)
+                    else:
+                        raise channel.error(DisagreementError, f"answered {kind!r} where {wanted!r} was expected")
+        if failures:
+            # The root cause is a failure whose culprit did not itself report somebody else.
+            blamed_only = [error for error in failures.values() if error.peer not in failures or error.peer == ""]
+            self_inflicted = [error for role, error in failures.items() if error.peer == role]
+            raise (blamed_only or self_inflicted or list(failures.values()))[0]
+        return replies
+
+    def _obituary(self, role: str) -> str:
+        child = self._children[role]
+        try:
+            child.process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            return "closed the connection"
+        return child.last_words()
+
+
+def _error(message: dict[str, Any]) -> ProtocolError:
+    kind = getattr(errors, str(message.get("kind")), ProtocolError)
+    return kind(message["peer"], message["phase"], message["round"], message["reason"])

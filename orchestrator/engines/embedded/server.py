@@ -1,0 +1,199 @@
+"""One aggregation server as a process: `python -m` this module.
+
+Parties, adversary and what is learned: see `program`. This process holds one share of everything and both of nothing.
+It takes orders from the orchestrator's connection (setup, prepare, aggregate), opens the envelopes that are sealed to
+its own key, agrees with the other server on program, parameters, round and cohort before a share is touched, and
+returns its noisy share. Whatever fails is reported to the orchestrator as an error that names peer, phase and round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from mpc_programs.lockstep import run
+from mpc_programs.rules import RoundParameters
+from orchestrator.engines.embedded.arithmetic import SharedArithmetic
+from orchestrator.engines.embedded.channel import Channel, Position, accept, connect
+from orchestrator.engines.embedded.preprocessing import Batch
+from orchestrator.engines.embedded.process import Assignment, begin
+from orchestrator.engines.embedded.program import aggregate, demand, score_names
+from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
+from orchestrator.privacy.noise import gaussian_ring64
+from orchestrator.sharing.envelope import Keypair
+from orchestrator.sharing.fixed_point import VectorFormat
+from orchestrator.sharing.prg import Prg
+from orchestrator.sharing.shares import VectorShare
+from orchestrator.sharing.upload import Upload, UploadHeader, unpack_upload
+
+__all__ = ["PROGRAM", "Server", "main"]
+
+PROGRAM = "safegnn-assisted-1"
+"""Names the protocol; two servers that run different versions of it refuse each other."""
+
+
+class Server:
+    """State of one server between rounds: its share of the model, its connections, its prepared correlations."""
+
+    def __init__(self, index: int, keypair: Keypair, orchestrator: Channel, position: Position) -> None:
+        self.index = index
+        self._keypair = keypair
+        self._orchestrator = orchestrator
+        self._position = position
+        self._batches: dict[int, tuple[Batch, float, int]] = {}
+
+    def setup(self, order: dict[str, Any], peer: Channel, dealer: Channel) -> None:
+        """Take over the public parameters and model; the model's share is the model itself at server 0 and 0 at 1."""
+        self._peer, self._dealer = peer, dealer
+        self._run: bytes = order["run"]
+        self._parameters = RoundParameters(**order["parameters"])
+        self._vectors = VectorFormat(**order["vectors"])
+        self._noise_stddev: float = order["noise_stddev"]
+        self._demand = demand(self._parameters)
+        model = np.frombuffer(order["model"], dtype="<u8")
+        own = model if self.index == 0 else np.zeros_like(model)
+        self._model = VectorShare(own, self._vectors.model_bits, self.index)
+        with self.phase("handshake", 0):
+            self._agree({"program": PROGRAM, "run": self._run, "model": len(model), "noise": self._noise_stddev,
+                         "parameters": order["parameters"], "vectors": order["vectors"]})  # fmt: skip
+
+    def prepare(self, round: int) -> None:
+        """Fetch the correlations of a coming round from the dealer."""
+        with self.phase("preprocessing", round):
+            started, before = time.perf_counter(), self._dealer.received_bytes
+            self._dealer.send_message({"round": round, "demand": astuple(self._demand)})
+            message = self._dealer.receive()
+            try:
+                batch = Batch(self._demand, self.index, message)
+            except ValueError as error:
+                raise self._dealer.error(DisagreementError, str(error)) from None
+            self._batches[round] = (batch, time.perf_counter() - started, self._dealer.received_bytes - before)
+
+    def aggregate(self, order: dict[str, Any]) -> dict[str, Any]:
+        """One round; returns the reply for the orchestrator: the noisy share and what it cost."""
+        number: int = order["round"]
+        with self.phase("upload", number):
+            uploads = [self._open(order, slot) for slot in range(self._parameters.cohort)]
+        started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
+        with self.phase("handshake", number):
+            self._agree({"round": number, "cohort": order["cohort"]})
+        waited = time.perf_counter()
+        if number not in self._batches:
+            self.prepare(number)
+        batch, preprocessing_seconds, preprocessing_bytes = self._batches.pop(number)
+        waited = time.perf_counter() - waited
+        with self.phase("online", number):
+            ops = SharedArithmetic(self.index, batch)
+            protocol = aggregate(ops, self._parameters, self._vectors, uploads, self._model)
+            result = run(protocol, self._peer.exchange)
+            noisy = self._add_noise(result)
+        online_seconds = time.perf_counter() - started - waited
+        with self.phase("release", number):
+            self._model = noisy
+            return {
+                "type": "result",
+                "share": noisy.values.astype("<u8").tobytes(),
+                "online_seconds": online_seconds,
+                "online_bytes": self._peer.sent_bytes - sent,
+                "rounds": self._peer.exchanges - exchanges,
+                "preprocessing_seconds": preprocessing_seconds,
+                "preprocessing_bytes": preprocessing_bytes,
+                "waited_seconds": waited,
+            }
+
+    @contextmanager
+    def phase(self, name: str, round: int) -> Iterator[None]:
+        """Enter a phase: later errors name it, and the orchestrator is told, so that it can name it too."""
+        self._position.phase, self._position.round = name, round
+        self._orchestrator.send_message({"type": "phase", "phase": name, "round": round})
+        yield
+
+    def _open(self, order: dict[str, Any], slot: int) -> Upload:
+        client = order["cohort"][slot]
+        header = UploadHeader(self._run, order["round"], slot, client, self.index)
+        try:
+            message = self._keypair.open(order["envelopes"][slot])
+            return unpack_upload(message, header, len(self._model.values), len(score_names(self._parameters)))
+        except ValueError as error:
+            raise DisagreementError(f"client {client}", "upload", order["round"], str(error)) from None
+
+    def _agree(self, statement: dict[str, Any]) -> None:
+        """Compare digests of what both servers must hold alike; naming what differs needs one more exchange."""
+        parts = {name: hashlib.sha256(msgpack.packb(value)).digest() for name, value in statement.items()}
+        own = b"".join(parts.values())
+        theirs = self._peer.exchange(own)
+        differing = [name for k, name in enumerate(parts) if own[32 * k : 32 * k + 32] != theirs[32 * k : 32 * k + 32]]
+        if differing:
+            raise self._peer.error(DisagreementError, f"holds another {', '.join(differing)} than server {self.index}")
+
+    def _add_noise(self, share: VectorShare) -> VectorShare:
+        if not self._noise_stddev:
+            return share
+        noise = gaussian_ring64(len(share.values), self._noise_stddev, share.scale_bits, Prg())
+        return VectorShare(share.values + noise, share.scale_bits, share.owner)
+
+
+def serve(server: Server, orchestrator: Channel, listener: Any, assignment: Assignment, position: Position) -> None:
+    """Follow the orchestrator's orders until it closes the connection."""
+    channels: list[Channel] = []
+    while True:
+        try:
+            order = _next_order(orchestrator)
+        except PeerLostError:
+            return
+        kind = order.get("type")
+        if kind == "setup":
+            timeout_sec, token, role = assignment.timeout_sec, assignment.token, assignment.role
+            dealer = connect(tuple(order["dealer"]), role, token, "dealer", position, timeout_sec)
+            if server.index == 0:
+                peer = connect(tuple(order["peer"]), role, token, "server 1", position, timeout_sec)
+            else:
+                peer = accept(listener, {"server 0"}, token, position, timeout_sec)
+            channels += [dealer, peer]
+            server.setup(order, peer, dealer)
+            orchestrator.send_message({"type": "ready"})
+        elif kind == "prepare":
+            server.prepare(order["round"])
+        elif kind == "aggregate":
+            orchestrator.send_message(server.aggregate(order))
+        else:
+            raise orchestrator.error(DisagreementError, f"gave the unknown order {kind!r}")
+
+
+def _next_order(orchestrator: Channel) -> dict[str, Any]:
+    """Between orders a server waits for as long as clients train; only the closing of the connection ends it."""
+    orchestrator.wait()
+    return orchestrator.receive_message()
+
+
+def main() -> None:
+    keypair = Keypair()
+    assignment, listener = begin({"public_key": keypair.public_key.hex()})
+    position = Position()
+    orchestrator = accept(listener, {"orchestrator"}, assignment.token, position, assignment.timeout_sec)
+    server = Server(int(assignment.role.removeprefix("server ")), keypair, orchestrator, position)
+    try:
+        serve(server, orchestrator, listener, assignment, position)
+    except ProtocolError as error:
+        orchestrator.send_message(
+            {
+                "type": "error",
+                "kind": type(error).__name__,
+                "peer": error.peer,
+                "phase": error.phase,
+                "round": error.round,
+                "reason": error.reason,
+            }
+        )
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Gaussian noise that each server adds to its own share (SaFeGNN, Algorithm 1, lines 24-25).
+
+Experiment only: the samples are continuous Gaussians from the operating system's randomness, rounded to the ring's
+grid of 2^-57 or so. No privacy guarantee is claimed for them; that takes an exact discrete sampler and an accountant.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import ndtri
+
+from orchestrator.sharing.prg import Prg
+
+__all__ = ["gaussian_ring64", "server_stddev"]
+
+
+def server_stddev(noise_multiplier: float, clip_norm: float | None) -> float:
+    """Absolute standard deviation of one server's noise: sqrt(2) sigma C, so that both together have 2 sigma C."""
+    return math.sqrt(2.0) * noise_multiplier * clip_norm if noise_multiplier and clip_norm else 0.0
+
+
+def gaussian_ring64(count: int, stddev: float, scale_bits: int, prg: Prg) -> np.ndarray:
+    """N(0, stddev^2) at a scale in Z_2^64; uint64, shape (count,). Inverse of the distribution function, 53 bits."""
+    uniform = ((prg.uint64(count) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return np.rint(np.ldexp(stddev * ndtri(uniform), scale_bits)).astype(np.int64).view(np.uint64)

@@ -1,0 +1,133 @@
+"""Fixed-point encodings and the validator that names the setting which breaks them.
+
+Scalars (scores, ratios, weights) have 32 fractional bits in Z_2^128. Vectors live in Z_2^64 at two scales: updates
+with `update_bits`, and the model and every aggregate with `update_bits + weight_bits`, the scale at which a product
+of an update and a weight stands, so that nothing in the vector ring is ever truncated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.errors import ConfigError, RangeError
+from orchestrator.sharing.ring import MASK128, signed128
+
+__all__ = ["SCALAR_BITS", "VectorFormat", "decode_scalars", "encode_scalars"]
+
+SCALAR_BITS = 32
+"""Fractional bits of every scalar."""
+
+_FACTOR_ERROR = 2.0**-25
+"""Bound on |s_i - float64|, the factor of one client; derived in docs/protocol.md and tested."""
+
+
+def encode_scalars(values: np.ndarray) -> np.ndarray:
+    """float64 to Z_2^128 at `SCALAR_BITS`, rounded to nearest; object. Raises RangeError if not finite or >= 2^31."""
+    values = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(values).all() or (np.abs(values) >= 2.0**31).any():
+        raise RangeError("a score is not finite or not below 2^31 in size")
+    encoded = np.empty(len(values), dtype=object)
+    encoded[:] = [round(float(value) * (1 << SCALAR_BITS)) & MASK128 for value in values]
+    return encoded
+
+
+def decode_scalars(values: np.ndarray, scale_bits: int = SCALAR_BITS) -> np.ndarray:
+    """Inverse of `encode_scalars`; float64."""
+    return np.array([float(int(value)) for value in signed128(values)]) * 2.0**-scale_bits
+
+
+@dataclass(frozen=True)
+class VectorFormat:
+    """Scales and range of the vectors in Z_2^64.
+
+    Attributes:
+        update_bits: fractional bits of an update.
+        weight_bits: fractional bits of a factor s_i when it meets an update; at most `SCALAR_BITS`.
+        integer_bits: model parameters, update coordinates and update norms stay below 2^integer_bits.
+    """
+
+    update_bits: int
+    weight_bits: int
+    integer_bits: int
+
+    def __post_init__(self) -> None:
+        needed = self.update_bits + self.weight_bits + self.integer_bits + 1
+        if needed > 64:
+            raise ConfigError(
+                f"sharing.update_bits ({self.update_bits}) + sharing.weight_bits ({self.weight_bits}) + "
+                f"sharing.integer_bits ({self.integer_bits}) + 1 = {needed} bits exceed the ring's 64: "
+                f"lower sharing.update_bits to {max(0, 63 - self.weight_bits - self.integer_bits)} or less"
+            )
+        if self.weight_bits > SCALAR_BITS:
+            raise ConfigError(f"sharing.weight_bits = {self.weight_bits}: expected at most {SCALAR_BITS}")
+
+    @property
+    def model_bits(self) -> int:
+        """Fractional bits of the model, of aggregates and of noise."""
+        return self.update_bits + self.weight_bits
+
+    @property
+    def limit(self) -> float:
+        return 2.0**self.integer_bits
+
+    def check_noise(self, stddev: float) -> None:
+        """Refuse noise that one round could carry out of range: 10 standard deviations must stay below `limit`."""
+        if 10 * stddev >= self.limit:
+            raise ConfigError(
+                f"the noise of one server has standard deviation {stddev:.4g}, and 10 of them do not fit below "
+                f"2^sharing.integer_bits = {self.limit:.0f}: raise sharing.integer_bits (and lower "
+                "sharing.update_bits or sharing.weight_bits by as much), or lower privacy.noise_multiplier or "
+                "privacy.clip_norm"
+            )
+
+    def encode_update(self, delta: np.ndarray, norm: float) -> np.ndarray:
+        """float64 (d,) to uint64 (d,) at `update_bits`, rounded to nearest.
+
+        Raises:
+            RangeError: an element is NaN or infinite, or the norm reaches 2^integer_bits.
+        """
+        if not np.isfinite(delta).all() or not np.isfinite(norm):
+            raise RangeError("the update holds NaN or infinity; lower method.learning_rate or check the features")
+        if max(norm, float(np.abs(delta).max(initial=0.0))) >= self.limit:
+            raise RangeError(
+                f"the update's norm {norm:.4g} is not below 2^sharing.integer_bits = {self.limit:.0f}; "
+                "raise sharing.integer_bits"
+            )
+        return _encode(delta, self.update_bits)
+
+    def encode_model(self, parameters: np.ndarray) -> np.ndarray:
+        """float64 (d,) to uint64 (d,) at `model_bits`. Raises RangeError where a parameter is out of range."""
+        if not np.isfinite(parameters).all() or (np.abs(parameters) >= self.limit).any():
+            raise RangeError(
+                f"a model parameter is not below 2^sharing.integer_bits = {self.limit:.0f}; raise sharing.integer_bits"
+            )
+        return _encode(parameters, self.model_bits)
+
+    def decode_model(self, values: np.ndarray) -> np.ndarray:
+        """uint64 (d,) at `model_bits` to float64 (d,).
+
+        Raises:
+            RangeError: a parameter lies in the upper half of the range, so that the next round could wrap around.
+        """
+        parameters = np.ldexp(values.view(np.int64).astype(np.float64), -self.model_bits)
+        if (np.abs(parameters) >= self.limit / 2).any():
+            raise RangeError(
+                f"the released model leaves the range that the ring can carry (|w| < {self.limit / 2:.0f}): "
+                "raise sharing.integer_bits and lower sharing.update_bits by as much"
+            )
+        return parameters
+
+    def error_bound(self, cohort: int, largest_coordinate: float) -> float:
+        """Bound on |released - float64| per coordinate and round, without noise.
+
+        cohort * largest_coordinate * (factor error + rounding to weight_bits) + rounding of the updates (the weights
+        sum to at most one) + float64's own rounding of the model.
+        """
+        factor = _FACTOR_ERROR + (2.0**-self.weight_bits if self.weight_bits < SCALAR_BITS else 0.0)
+        return cohort * largest_coordinate * factor + 2.0 ** -(self.update_bits + 1) + self.limit * 2.0**-52
+
+
+def _encode(values: np.ndarray, bits: int) -> np.ndarray:
+    return np.rint(np.ldexp(values, bits)).astype(np.int64).view(np.uint64)
