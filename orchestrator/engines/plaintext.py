@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Float64"]
+from mpc_programs.lockstep import run_locally
+from mpc_programs.rules import RULES, RoundParameters, factors
+from orchestrator.engines.base import Aggregation, Encoder, Engine, RoundCost
+from orchestrator.errors import RangeError
+from orchestrator.privacy.noise import gaussian, server_stddev
+from orchestrator.sharing.prg import Prg
+
+__all__ = ["Float64", "PlainUpload", "PlaintextEngine", "float64_aggregate", "plain_encoder"]
 
 
 class Float64:
@@ -41,3 +50,63 @@ class Float64:
 
     async def numbers(self, bits: np.ndarray) -> np.ndarray:
         return bits.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class PlainUpload:
+    """An unprotected update: delta float64 (d,), its norm, and the scores by name."""
+
+    delta: np.ndarray
+    norm: float
+    scores: Mapping[str, float]
+
+
+def plain_encoder(
+    delta: np.ndarray, norm: float, scores: Mapping[str, float], round: int, slot: int, client: int
+) -> PlainUpload:
+    """The encoder of the plaintext engine. Raises RangeError for an update that is not finite."""
+    if not (np.isfinite(delta).all() and np.isfinite(norm) and all(np.isfinite(value) for value in scores.values())):
+        raise RangeError(f"round {round}, client {client}: the update holds NaN or infinity")
+    return PlainUpload(delta, norm, scores)
+
+
+def float64_aggregate(
+    model: np.ndarray, parameters: RoundParameters, clip_norm: float | None, uploads: Sequence[PlainUpload]
+) -> np.ndarray:
+    """w - sum_i s_i Delta_i in float64 (SaFeGNN, Algorithm 1, line 23): what the other engines must agree with."""
+    scores = {
+        name: np.array([upload.scores[name] for upload in uploads]) for name in RULES[parameters.rule].ranges(parameters)
+    }
+    ratio = None if clip_norm is None else np.array([upload.norm for upload in uploads]) / clip_norm
+    weights = run_locally(factors(Float64(), parameters, scores, ratio))
+    return model - sum(weight * upload.delta for weight, upload in zip(weights, uploads, strict=True))
+
+
+class PlaintextEngine(Engine):
+    """Everything in this process, nothing protected; the noise has the variance of both servers' together."""
+
+    def __init__(
+        self, parameters: RoundParameters, *, clip_norm: float | None = None, noise_multiplier: float = 0.0
+    ) -> None:
+        self._parameters, self._clip_norm = parameters, clip_norm
+        self._stddev = 2.0**0.5 * server_stddev(noise_multiplier, clip_norm)
+        self._model = np.zeros(0)
+
+    @property
+    def encoder(self) -> Encoder:
+        return plain_encoder
+
+    def start(self, parameters: np.ndarray) -> None:
+        self._model = parameters.astype(np.float64)
+
+    def aggregate(self, round: int, cohort: Sequence[int], uploads: Sequence[PlainUpload]) -> Aggregation:
+        started = time.perf_counter()
+        self._model = float64_aggregate(self._model, self._parameters, self._clip_norm, uploads)
+        if self._stddev:
+            self._model = self._model + gaussian(len(self._model), self._stddev, Prg())
+        size = self._model.nbytes
+        cost = RoundCost(online_seconds=time.perf_counter() - started, upload_bytes=size, download_bytes=size)
+        return Aggregation(self._model.copy(), cost)
+
+    def close(self) -> None:
+        pass

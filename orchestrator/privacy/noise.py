@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from orchestrator.sharing.prg import Prg
 
-__all__ = ["gaussian_ring64", "server_stddev"]
+__all__ = ["gaussian", "gaussian_ring64", "server_stddev"]
 
 
 def server_stddev(noise_multiplier: float, clip_norm: float | None) -> float:
@@ -21,7 +21,12 @@ def server_stddev(noise_multiplier: float, clip_norm: float | None) -> float:
     return math.sqrt(2.0) * noise_multiplier * clip_norm if noise_multiplier and clip_norm else 0.0
 
 
-def gaussian_ring64(count: int, stddev: float, scale_bits: int, prg: Prg) -> np.ndarray:
-    """N(0, stddev^2) at a scale in Z_2^64; uint64, shape (count,). Inverse of the distribution function, 53 bits."""
+def gaussian(count: int, stddev: float, prg: Prg) -> np.ndarray:
+    """N(0, stddev^2) as float64, shape (count,): the inverse of the distribution function at 53 uniform bits."""
     uniform = ((prg.uint64(count) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    return np.rint(np.ldexp(stddev * ndtri(uniform), scale_bits)).astype(np.int64).view(np.uint64)
+    return stddev * ndtri(uniform)
+
+
+def gaussian_ring64(count: int, stddev: float, scale_bits: int, prg: Prg) -> np.ndarray:
+    """The same, rounded to a scale in Z_2^64; uint64, shape (count,). Needs 9 stddev < 2^(63 - scale_bits)."""
+    return np.rint(np.ldexp(gaussian(count, stddev, prg), scale_bits)).astype(np.int64).view(np.uint64)

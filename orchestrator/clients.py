@@ -1,0 +1,258 @@
+"""The simulated clients: a few processes that each host some of them.
+
+A client's graph, model and optimiser live in one process only. What comes back from it is what the engine's encoder
+made of the update, so under the embedded engine the orchestrator sees sealed envelopes. Each client's training state
+is written by its own process, one file a participation, and the orchestrator's checkpoint says which file counts.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.config import Config
+from orchestrator.engines.base import Encoder
+from orchestrator.errors import PeerLostError, PeerTimeoutError, RunError, SafeGNNError
+from orchestrator.graphs.graph import Graph
+
+__all__ = ["ClientPool", "Trained"]
+
+
+@dataclass(frozen=True)
+class _Order:
+    """Train the given clients of one cohort; `audit` also returns the plaintext update, for simulations only."""
+
+    round: int
+    places: Sequence[tuple[int, int]]
+    parameters: np.ndarray
+    encoder: Encoder
+    audit: Encoder | None
+    state_dir: Path | None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came back from one cohort, in the order of its slots.
+
+    Attributes:
+        uploads: the encoder's results.
+        audits: the plaintext uploads where asked for, else empty.
+        states: file of the training state of each client that took part, by client.
+        seconds: from the order to the last answer.
+    """
+
+    uploads: list[Any]
+    audits: list[Any]
+    states: dict[int, Path]
+    seconds: float
+
+
+class ClientPool:
+    """Hosts all clients; client c lives in process c mod `processes`. A context manager."""
+
+    def __init__(self, graphs: Sequence[Graph], config: Config, host: Any = None) -> None:
+        """Start the processes; they build their clients while the caller goes on.
+
+        Args:
+            graphs: one a client.
+            config: the whole configuration.
+            host: the function that runs in a process, for tests that need one to fail.
+        """
+        context = multiprocessing.get_context("spawn")
+        count = min(config.engine.client_processes, len(graphs))
+        self._timeout_sec = config.engine.training_timeout_sec
+        self._members: list[list[int]] = [list(range(k, len(graphs), count)) for k in range(count)]
+        self._connections: list[Connection] = []
+        self._processes = []
+        for members in self._members:
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=host or serve, args=(theirs, {c: graphs[c] for c in members}, config), daemon=True
+            )
+            process.start()
+            theirs.close()
+            self._connections.append(ours)
+            self._processes.append(process)
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid or 0 for process in self._processes]
+
+    def restore(self, states: Mapping[int, Path]) -> None:
+        """Give clients the training state of a checkpoint. Raises RunError for a file that cannot be read."""
+        for k, members in enumerate(self._members):
+            self._send(k, {c: states[c] for c in members if c in states}, "restoring", 0)
+        self._answers({k: "restoring" for k in range(len(self._members))}, 0)
+
+    def train(
+        self,
+        round: int,
+        cohort: Sequence[int],
+        parameters: np.ndarray,
+        encoder: Encoder,
+        audit: Encoder | None = None,
+        state_dir: Path | None = None,
+    ) -> Trained:
+        """Let the cohort train from the released model, float64 (d,).
+
+        Raises:
+            PeerLostError, PeerTimeoutError: naming the clients whose process failed.
+            SafeGNNError: what a client itself refused, e.g. RangeError.
+        """
+        started = time.perf_counter()
+        busy = {}
+        for k in range(len(self._members)):
+            places = [(slot, c) for slot, c in enumerate(cohort) if c % len(self._members) == k]
+            if places:
+                self._send(k, _Order(round, places, parameters, encoder, audit, state_dir), "local training", round)
+                busy[k] = "local training"
+        results, states = {}, {}
+        for part, part_states in self._answers(busy, round):
+            results.update(part)
+            states.update(part_states)
+        slots = [results[slot] for slot in range(len(cohort))]
+        audits = [plain for _, plain in slots] if audit else []
+        return Trained([upload for upload, _ in slots], audits, states, time.perf_counter() - started)
+
+    def close(self) -> None:
+        """End all processes; safe to call twice."""
+        for connection in self._connections:
+            connection.close()
+        for process in self._processes:
+            process.kill()
+            process.join()
+        self._connections.clear()
+        self._processes.clear()
+
+    def __enter__(self) -> ClientPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _name(self, k: int) -> str:
+        numbers = self._members[k]
+        listed = ", ".join(map(str, numbers[:4])) + (", ..." if len(numbers) > 4 else "")
+        return f"client process {k} (clients {listed})"
+
+    def _send(self, k: int, order: Any, phase: str, round: int) -> None:
+        try:
+            self._connections[k].send(order)
+        except OSError:
+            raise self._lost(k, phase, round) from None
+
+    def _answers(self, busy: dict[int, str], round: int) -> list[Any]:
+        waiting, answers = dict(busy), []
+        deadline = time.monotonic() + self._timeout_sec
+        while waiting:
+            ready = wait([self._connections[k] for k in waiting], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                k, phase = next(iter(waiting.items()))
+                reason = f"no answer within {self._timeout_sec:g} s (engine.training_timeout_sec)"
+                raise PeerTimeoutError(self._name(k), phase, round, reason)
+            for k in [k for k in waiting if self._connections[k] in ready]:
+                try:
+                    kind, answer = self._connections[k].recv()
+                except (EOFError, OSError):
+                    raise self._lost(k, waiting[k], round) from None
+                if kind == "refused":
+                    raise answer
+                if kind == "failed":
+                    raise PeerLostError(self._name(k), waiting[k], round, answer)
+                answers.append(answer)
+                del waiting[k]
+        return answers
+
+    def _lost(self, k: int, phase: str, round: int) -> PeerLostError:
+        self._processes[k].join(timeout=1.0)
+        return PeerLostError(
+            self._name(k), phase, round, f"the process ended with status {self._processes[k].exitcode}"
+        )
+
+
+def serve(connection: Connection, graphs: dict[int, Graph], config: Config) -> None:
+    """Main function of a client process: follow orders until the orchestrator's end closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import torch
+
+    from orchestrator.methods import create
+
+    torch.set_num_threads(1)
+    try:
+        clients = {c: create(graph, config, c) for c, graph in graphs.items()}
+    except SafeGNNError as error:
+        connection.send(("refused", error))
+        return
+    while True:
+        try:
+            order = connection.recv()
+        except EOFError:
+            return
+        try:
+            if isinstance(order, _Order):
+                connection.send(("done", _train(order, clients)))
+            else:
+                for c, path in order.items():
+                    clients[c].load_state_dict(_read_state(path))
+                connection.send(("done", None))
+        except SafeGNNError as error:
+            connection.send(("refused", error))
+        except Exception as error:
+            connection.send(("failed", f"{type(error).__name__}: {error} ({traceback.format_exc().splitlines()[-2]})"))
+
+
+def _train(order: _Order, clients: Mapping[int, Any]) -> tuple[dict[int, Any], dict[int, Path]]:
+    results, states = {}, {}
+    for slot, c in order.places:
+        update = clients[c].train(order.parameters)
+        arguments = (update.delta, update.norm, update.scores, order.round, slot, c)
+        results[slot] = (order.encoder(*arguments), order.audit(*arguments) if order.audit else None)
+    if order.state_dir is not None:
+        for c in {c for _, c in order.places}:
+            states[c] = order.state_dir / f"client-{c}-round-{order.round}.npz"
+            _write_state(states[c], clients[c].state_dict())
+    return results, states
+
+
+def _write_state(path: Path, state: dict[str, Any]) -> None:
+    """Nested dictionaries of arrays and numbers as one .npz; keys are joined with '/'."""
+    from orchestrator.runs import write_atomically
+
+    flat: dict[str, Any] = {}
+
+    def walk(prefix: str, tree: Mapping[str, Any]) -> None:
+        for key, value in tree.items():
+            if isinstance(value, Mapping):
+                flat[f"{prefix}{key}/"] = np.zeros(0)
+                walk(f"{prefix}{key}/", value)
+            elif value is not None:
+                flat[f"{prefix}{key}"] = np.asarray(value)
+
+    walk("", state)
+    write_atomically(path, lambda file: np.savez(file, **flat))
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            flat = {key: archive[key] for key in archive.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise RunError(f"{path}: the client's state cannot be read: {error}") from error
+    tree: dict[str, Any] = {}
+    for key, value in flat.items():
+        *folders, leaf = key.split("/")
+        node = tree
+        for folder in folders:
+            node = node.setdefault(folder, {})
+        if leaf:
+            node[leaf] = value if value.ndim else value.item()
+    return tree

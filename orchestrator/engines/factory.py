@@ -1,0 +1,48 @@
+"""From the configuration to an engine; the only place that knows all engines."""
+
+from __future__ import annotations
+
+from mpc_programs.rules import RoundParameters
+from orchestrator.config import Config
+from orchestrator.engines.base import Engine
+from orchestrator.engines.embedded.engine import EmbeddedEngine
+from orchestrator.engines.plaintext import PlaintextEngine
+from orchestrator.sharing.fixed_point import VectorFormat
+
+__all__ = ["create_engine", "round_parameters", "vector_format"]
+
+
+def vector_format(config: Config) -> VectorFormat:
+    """Raises ConfigError where the bits do not fit, naming the setting."""
+    sharing = config.sharing
+    return VectorFormat(sharing.update_bits, sharing.weight_bits, sharing.integer_bits)
+
+
+def round_parameters(config: Config) -> RoundParameters:
+    """The public side of the round's arithmetic."""
+    clip_norm = config.privacy.clip_norm
+    return RoundParameters(
+        rule=config.method.name,
+        cohort=config.federation.cohort,
+        lam=config.method.lam,
+        tau=config.method.tau,
+        fairness_max=config.method.score_max,
+        ratio_max=None if clip_norm is None else vector_format(config).limit / clip_norm,
+    )
+
+
+def create_engine(config: Config) -> Engine:
+    """The engine that `engine.name` asks for; not started yet."""
+    parameters, privacy = round_parameters(config), config.privacy
+    if config.engine.name == "plaintext":
+        return PlaintextEngine(
+            parameters, clip_norm=privacy.clip_norm, noise_multiplier=privacy.noise_multiplier
+        )
+    return EmbeddedEngine(
+        parameters,
+        vector_format(config),
+        clip_norm=privacy.clip_norm,
+        noise_multiplier=privacy.noise_multiplier,
+        timeout_sec=config.engine.timeout_sec,
+        ports=config.engine.ports,
+    )

@@ -1,0 +1,215 @@
+"""The run folder: resolved configuration, environment, metrics, costs, checkpoint, model.
+
+    config.yaml  environment.json  metrics.jsonl  metrics.csv  costs.csv  model.pt  *.png
+    checkpoint/state.npz            round, released model, and which client file counts
+    checkpoint/client-7-round-12.npz
+
+A file that replaces another is written beside it, flushed to the disk and renamed, so a crash or a full disk leaves
+the last good one. Lines of rounds after the checkpoint are dropped on resume.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import yaml
+
+from orchestrator.config import Config, load_config
+from orchestrator.errors import RunError
+
+__all__ = ["Checkpoint", "RunFolder", "write_atomically"]
+
+_LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography", "pynacl")
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    """Write a file whole or not at all. Raises RunError with one line, e.g. on a full disk."""
+    temporary = path.with_name(path.name + ".new")
+    try:
+        with open(temporary, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RunError(f"{path}: cannot be written: {error.strerror or error}; the previous version stands") from error
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run stands after a round.
+
+    Attributes:
+        round: rounds completed.
+        parameters: the released model, float64 (d,).
+        states: file of each client's training state, for clients that ever took part.
+    """
+
+    round: int
+    parameters: np.ndarray
+    states: Mapping[int, Path]
+
+
+class RunFolder:
+    """One run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, config: Config, name: str | None = None) -> RunFolder:
+        """A new folder `<run.dir>/<data>-<method>-<engine>-<time>`, or with the given name; holds the configuration.
+
+        Raises:
+            RunError: it cannot be created.
+        """
+        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+        stem = name or f"{config.data.name}-{config.method.name}-{config.engine.name}-{stamp}"
+        path = config.run.dir / stem
+        attempt = 1
+        try:
+            config.run.dir.mkdir(parents=True, exist_ok=True)
+            while True:
+                try:
+                    path.mkdir()
+                    break
+                except FileExistsError:
+                    attempt += 1
+                    path = config.run.dir / f"{stem}-{attempt}"
+            (path / "checkpoint").mkdir()
+        except OSError as error:
+            raise RunError(f"{path}: cannot be created: {error.strerror or error}") from error
+        folder = cls(path)
+        folder._write_text("config.yaml", yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+        folder._write_text("environment.json", json.dumps(_environment(), indent=2) + "\n")
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> tuple[RunFolder, Config]:
+        """An existing run and its configuration. Raises RunError if it is none."""
+        if not (path / "config.yaml").is_file():
+            raise RunError(f"{path}: no run folder; it holds no config.yaml")
+        return cls(path), load_config(file=path / "config.yaml")
+
+    @property
+    def state_dir(self) -> Path:
+        return self.path / "checkpoint"
+
+    def append(self, record: Mapping[str, Any], costs: Mapping[str, Any]) -> None:
+        """Add one round's metrics (nested; JSON) and costs (flat)."""
+        self._append_text("metrics.jsonl", json.dumps(record) + "\n")
+        self._append_row("metrics.csv", _flat(record))
+        self._append_row("costs.csv", costs)
+
+    def records(self) -> list[dict[str, Any]]:
+        """All rounds' metrics so far."""
+        path = self.path / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def costs(self) -> list[dict[str, float]]:
+        """All rounds' costs so far."""
+        path = self.path / "costs.csv"
+        if not path.exists():
+            return []
+        with open(path, newline="") as file:
+            return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Replace the checkpoint, then remove client files that it no longer names."""
+        names = {f"client/{client}": np.array(path.name) for client, path in checkpoint.states.items()}
+        fields = {"round": np.array(checkpoint.round), "parameters": checkpoint.parameters, **names}
+        write_atomically(self.state_dir / "state.npz", lambda file: np.savez(file, **fields))
+        kept = {path.name for path in checkpoint.states.values()} | {"state.npz"}
+        for path in self.state_dir.iterdir():
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
+
+    def load(self) -> Checkpoint | None:
+        """The checkpoint, with everything after it dropped from the records; None if no round was completed.
+
+        Raises:
+            RunError: the checkpoint is damaged.
+        """
+        path = self.state_dir / "state.npz"
+        if not path.exists():
+            self._truncate(0)
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                states = {
+                    int(key.removeprefix("client/")): self.state_dir / str(archive[key])
+                    for key in archive.files
+                    if key.startswith("client/")
+                }
+                checkpoint = Checkpoint(int(archive["round"]), archive["parameters"], states)
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise RunError(f"{path}: the checkpoint cannot be read: {error}") from error
+        self._truncate(checkpoint.round)
+        return checkpoint
+
+    def _truncate(self, rounds: int) -> None:
+        """Keep the lines of the first `rounds` rounds; a last line cut short by a crash goes too."""
+        for name, header in (("metrics.jsonl", 0), ("metrics.csv", 1), ("costs.csv", 1)):
+            path = self.path / name
+            if path.exists():
+                lines = path.read_text().splitlines(keepends=True)[: rounds + header]
+                if len(lines) < rounds + header or (lines and not lines[-1].endswith("\n")):
+                    raise RunError(f"{path}: holds fewer rounds than the checkpoint ({rounds}); it was changed")
+                self._write_text(name, "".join(lines) if rounds else "")
+
+    def _write_text(self, name: str, text: str) -> None:
+        write_atomically(self.path / name, lambda file: file.write(text.encode()) and None)
+
+    def _append_text(self, name: str, text: str) -> None:
+        path = self.path / name
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise RunError(f"{path}: cannot be written: {error.strerror or error}; the last checkpoint stands") from None
+
+    def _append_row(self, name: str, row: Mapping[str, Any]) -> None:
+        path = self.path / name
+        fresh = not path.exists() or path.stat().st_size == 0
+        cells = ["" if value is None else str(value) for value in row.values()]
+        self._append_text(name, (",".join(row) + "\n" if fresh else "") + ",".join(cells) + "\n")
+
+
+def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers only, nested names joined with '_': `val_accuracy`."""
+    row: dict[str, Any] = {}
+    for key, value in record.items():
+        if isinstance(value, Mapping):
+            if key != "undefined":
+                row.update({f"{key}_{name}": item for name, item in _flat(value).items()})
+        else:
+            row[key] = value
+    return row
+
+
+def _environment() -> dict[str, Any]:
+    versions = {}
+    for library in _LIBRARIES:
+        try:
+            versions[library] = metadata.version(library)
+        except metadata.PackageNotFoundError:
+            versions[library] = None
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "libraries": versions,
+    }

@@ -1,0 +1,166 @@
+"""The round loop: sample a cohort, let it train, aggregate, evaluate, record, checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from orchestrator.clients import ClientPool, Trained
+from orchestrator.config import Config, FederationConfig
+from orchestrator.engines.base import Engine, RoundCost
+from orchestrator.engines.factory import create_engine, round_parameters, vector_format
+from orchestrator.engines.plaintext import float64_aggregate, plain_encoder
+from orchestrator.graphs import ego_networks, load_graph
+from orchestrator.graphs.graph import Graph
+from orchestrator.metrics import Evaluation, Evaluator
+from orchestrator.models import initial_parameters
+from orchestrator.runs import Checkpoint, RunFolder
+from orchestrator.seeding import seeded_generator
+
+__all__ = ["RoundResult", "sample_cohort", "train"]
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """One completed round.
+
+    Attributes:
+        round: from 1.
+        cohort: client numbers by slot.
+        parameters: the released model, float64 (d,).
+        evaluations: by mask, "val" and "test".
+        training_seconds: local training of the cohort.
+        cost: the engine's.
+        difference: where the run is audited, the largest |released - float64 aggregation of the same uploads|.
+        bound: the fixed-point bound that `difference` must keep.
+    """
+
+    round: int
+    cohort: list[int]
+    parameters: np.ndarray
+    evaluations: dict[str, Evaluation]
+    training_seconds: float
+    cost: RoundCost
+    difference: float | None = None
+    bound: float | None = None
+
+    def record(self) -> dict[str, Any]:
+        """What `metrics.jsonl` holds."""
+        record: dict[str, Any] = {"round": self.round}
+        record |= {mask: evaluation.as_dict() for mask, evaluation in self.evaluations.items()}
+        if self.difference is not None:
+            record |= {"model_difference": self.difference, "model_difference_bound": self.bound}
+        return record
+
+    def costs(self) -> dict[str, float]:
+        """What `costs.csv` holds; bytes per server, or per client of the cohort."""
+        cost = self.cost
+        return {
+            "round": self.round,
+            "training_seconds": self.training_seconds,
+            "online_seconds": cost.online_seconds,
+            "online_bytes_server0": cost.online_bytes[0],
+            "online_bytes_server1": cost.online_bytes[1],
+            "online_rounds": cost.rounds,
+            "preprocessing_seconds": cost.preprocessing_seconds,
+            "preprocessing_bytes_server0": cost.preprocessing_bytes[0],
+            "preprocessing_bytes_server1": cost.preprocessing_bytes[1],
+            "preprocessing_wait_seconds": cost.waited_seconds,
+            "upload_bytes_per_client": cost.upload_bytes,
+            "download_bytes_per_client": cost.download_bytes,
+        }
+
+
+def sample_cohort(config: FederationConfig, clients: int, seed: int, round: int) -> list[int]:
+    """The cohort of a round, from the shared seed alone, so before anything is uploaded (Algorithm 1, line 9)."""
+    generator = seeded_generator(seed, "cohort", round)
+    chosen = generator.choice(clients, size=config.cohort, replace=config.sampling == "with_replacement")
+    return [int(client) for client in chosen]
+
+
+def train(
+    config: Config,
+    folder: RunFolder,
+    *,
+    resume: bool = False,
+    audit: bool = False,
+    observe: Callable[[RoundResult], None] = lambda result: None,
+    graph: Graph | None = None,
+    engine: Engine | None = None,
+) -> np.ndarray:
+    """Run the configured rounds; returns the final model, float64 (d,).
+
+    Args:
+        config: the whole tree.
+        folder: where everything is recorded; with `resume`, where to continue from.
+        audit: also compute each aggregation in float64 from the clients' plaintext. Simulation only: it defeats the
+            protection that the engine gives.
+        observe: called after every round.
+        graph, engine: instead of what the configuration names, for callers that have them already.
+
+    Raises:
+        SafeGNNError: with one line; the last checkpoint stands.
+    """
+    graph = graph or load_graph(config.data, config.seed)
+    clients = ego_networks(graph, config.clients, config.seed)
+    checkpoint = folder.load() if resume else None
+    if checkpoint is None:
+        model = initial_parameters(graph.num_features, config.model, config.seed)
+        checkpoint = Checkpoint(0, model, {})
+    with ClientPool(clients, config) as pool, engine or create_engine(config) as engine:
+        engine.start(checkpoint.parameters)
+        evaluator = Evaluator(graph, config.model)
+        if checkpoint.states:
+            pool.restore(checkpoint.states)
+        if checkpoint.round < config.federation.rounds:
+            engine.prepare(checkpoint.round + 1)
+        for number in range(checkpoint.round + 1, config.federation.rounds + 1):
+            cohort = sample_cohort(config.federation, config.clients.count, config.seed, number)
+            trained = pool.train(
+                number,
+                cohort,
+                checkpoint.parameters,
+                engine.encoder,
+                plain_encoder if audit else None,
+                folder.state_dir,
+            )
+            aggregation = engine.aggregate(number, cohort, trained.uploads)
+            if number < config.federation.rounds:
+                engine.prepare(number + 1)
+            difference, bound = _audit(config, checkpoint.parameters, aggregation.parameters, trained)
+            result = RoundResult(
+                number,
+                cohort,
+                aggregation.parameters,
+                evaluator.evaluate(aggregation.parameters),
+                trained.seconds,
+                aggregation.cost,
+                difference,
+                bound,
+            )
+            folder.append(result.record(), result.costs())
+            checkpoint = Checkpoint(number, aggregation.parameters, {**checkpoint.states, **trained.states})
+            folder.save(checkpoint)
+            observe(result)
+    return checkpoint.parameters
+
+
+def _audit(
+    config: Config, before: np.ndarray, after: np.ndarray, trained: Trained
+) -> tuple[float | None, float | None]:
+    """The largest difference from float64 aggregation of the same uploads, and its bound; None without an audit."""
+    if not trained.audits or config.privacy.noise_multiplier > 0:
+        return None, None
+    expected = float64_aggregate(before, round_parameters(config), config.privacy.clip_norm, trained.audits)
+    largest = max(float(np.abs(upload.delta).max(initial=0.0)) for upload in trained.audits)
+    bound = vector_format(config).error_bound(config.federation.cohort, largest)
+    return float(np.abs(after - expected).max()), bound
+
+
+def final_metrics(records: Sequence[dict[str, Any]], mask: str = "val") -> dict[str, float | None]:
+    """Accuracy, AUC and gaps after the last round."""
+    last = records[-1][mask]
+    return {name: last[name] for name in ("accuracy", "auc", "delta_sp", "delta_eo")}
