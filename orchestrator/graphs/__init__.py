@@ -1,0 +1,44 @@
+"""What a client owns: the graph type, readers of raw formats, the synthetic generator, partitions."""
+
+from __future__ import annotations
+
+from orchestrator.config import DataConfig
+from orchestrator.graphs.balance import group_balance
+from orchestrator.graphs.describe import describe_graph
+from orchestrator.graphs.fetch import default_folder, fetch_data
+from orchestrator.graphs.formats import read_csv, read_fair, read_german
+from orchestrator.graphs.graph import MISSING, Graph
+from orchestrator.graphs.partition import ego_networks
+from orchestrator.graphs.prepare import prepare_graph
+from orchestrator.graphs.synthetic import generate
+from orchestrator.graphs.tables import RawGraph
+
+__all__ = [
+    "MISSING",
+    "Graph",
+    "default_folder",
+    "describe_graph",
+    "ego_networks",
+    "fetch_data",
+    "group_balance",
+    "load_graph",
+]
+
+
+def load_graph(config: DataConfig, seed: int) -> Graph:
+    """The graph that a configuration names, ready for training; see `prepare_graph`.
+
+    Raises:
+        DataError: files are missing or malformed, or nothing usable is left of them.
+    """
+    return prepare_graph(_read(config, seed), config.nodes, seed)
+
+
+def _read(config: DataConfig, seed: int) -> RawGraph:
+    if config.name == "synthetic":
+        return generate(config.synthetic, seed)
+    if config.name == "csv":
+        assert config.csv is not None  # the configuration refuses csv without it
+        return read_csv(config.csv, config.dir)
+    folder = default_folder(config.name) if config.dir is None else config.dir
+    return read_german(folder) if config.name == "german" else read_fair(config.name, folder)

@@ -1,0 +1,135 @@
+"""Public data sets from pinned commits of public repositories. They are downloaded, never shipped.
+
+A file is accepted only if it is the very blob of its commit: git names a blob by SHA-1 of ``blob <size>\\0`` and the
+content, so the listing of the commit is the checksum list. Nothing unverified is ever left under its final name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pooch
+
+from orchestrator.errors import DataError
+
+__all__ = ["SOURCES", "Source", "default_folder", "fetch_data", "git_blob_id"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set comes from.
+
+    Attributes:
+        repository: ``owner/name`` on GitHub.
+        commit: 40 hexadecimal digits.
+        folder: where in the repository the files lie.
+        files: git blob id of each file.
+    """
+
+    repository: str
+    commit: str
+    folder: str
+    files: Mapping[str, str]
+
+    def url(self, file: str) -> str:
+        return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{self.folder}/{file}"
+
+
+_FAIRGNN = ("EnyanDai/FairGNN", "13cdca7627d7779a2396299cdc8edd3a790db7cc", "dataset/pokec")
+
+SOURCES: Mapping[str, Source] = {
+    "nba": Source(
+        "nancui0000/F2GNN",
+        "e9f888b03e62148e6734b6161fbdb173c729d1e5",
+        "dataset/NBA",
+        {
+            "nba.csv": "81cbb6eca011f472b7f408a1f96b43b4ce825fe5",
+            "nba_relationship.txt": "cdd10b20ac12f9a3eec421c4a5c0109310d8fe95",
+        },
+    ),
+    "german": Source(
+        "chirag126/nifty",
+        "6c270c5ec736c5138d455609112cf6dfcc63dcca",
+        "dataset/german",
+        {
+            "german.csv": "febc8f18bb8bace8203648dc8cf6e6598d926c89",
+            "german_edges.txt": "3510911bdca0225647eeee212159eb23c3b9e374",
+        },
+    ),
+    "pokec-z": Source(
+        *_FAIRGNN,
+        {
+            "region_job.csv": "c50552a998e224f9ee214fff80c249fb5cf40bf9",
+            "region_job_relationship.txt": "0b346e3a3d8f42b4eb489984cbc178f3988b0eeb",
+        },
+    ),
+    "pokec-n": Source(
+        *_FAIRGNN,
+        {
+            "region_job_2.csv": "7f836f487358af4f0cbbb2b1204e41810a45cc74",
+            "region_job_2_relationship.txt": "d0a0833805331cffb09a03820e70066990f15c10",
+        },
+    ),
+}
+
+
+def default_folder(name: str) -> Path:
+    """Where a data set lies unless the user says otherwise: the platform's cache folder for this program."""
+    return Path(pooch.os_cache("safegnn")) / name
+
+
+def git_blob_id(path: Path) -> str:
+    """What ``git hash-object`` prints for the file."""
+    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    with path.open("rb") as stream:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _download(url: str, target: Path) -> None:
+    pooch.HTTPDownloader(timeout=30)(url, str(target), None)
+
+
+def fetch_data(name: str, folder: Path | None = None, download: Callable[[str, Path], None] = _download) -> Path:
+    """Make sure that a data set's files are there and are the pinned ones; download what is missing.
+
+    Args:
+        name: one of `SOURCES`.
+        folder: where to put the files; None: `default_folder`.
+        download: writes the content behind a URL to a path; raises OSError or ValueError on failure.
+
+    Returns:
+        The folder.
+
+    Raises:
+        DataError: unknown name, a file cannot be downloaded or written, or differs from the pinned one.
+    """
+    if name not in SOURCES:
+        raise DataError(f"no data set '{name}' can be fetched; there are: {', '.join(SOURCES)}")
+    source = SOURCES[name]
+    folder = default_folder(name) if folder is None else folder
+    for file, blob in source.files.items():
+        target = folder / file
+        origin = f"{source.folder}/{file} of github.com/{source.repository} at commit {source.commit}"
+        if target.exists():
+            if git_blob_id(target) != blob:
+                raise DataError(f"{target}: differs from {origin}; remove it and fetch again")
+            continue
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
+                part = Path(scratch) / file
+                download(source.url(file), part)
+                if git_blob_id(part) != blob:
+                    raise DataError(f"{source.url(file)}: what arrived is not {origin} (expected git blob {blob})")
+                os.replace(part, target)
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise DataError(f"{target}: cannot download; put {origin} into {folder} by hand ({reason})") from error
+    return folder

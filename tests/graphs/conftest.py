@@ -1,0 +1,45 @@
+"""Where the real data lies, and small graphs for every test of this folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestrator.graphs.edges import canonical_edges
+from orchestrator.graphs.graph import Graph
+
+
+@pytest.fixture(scope="session")
+def real_data():
+    """``real_data(name)``: the folder of a real data set, or a skip that says where it was looked for."""
+    default = Path(__file__).parents[2].parent / "shared" / "data"
+    root = Path(os.environ.get("SAFEGNN_TEST_DATA", default))
+
+    def folder(name: str) -> Path:
+        if not (root / name).is_dir():
+            pytest.skip(f"no real data at {root / name}; set SAFEGNN_TEST_DATA to the folder that holds {name}/")
+        return root / name
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_graph():
+    """``make_graph(n, pairs, sensitive=..., train=...)``: a graph with two features and alternating labels."""
+
+    def build(n: int, pairs, sensitive=None, train=None) -> Graph:
+        rng = np.random.default_rng(n)
+        masks = np.zeros((3, n), bool)
+        masks[0] = True if train is None else np.isin(np.arange(n), train)
+        return Graph(
+            rng.normal(scale=2, size=(n, 2)).astype(np.float32),
+            canonical_edges(np.array(pairs, np.int64).reshape(-1, 2).T, n),
+            (np.arange(n) % 2).astype(np.int8),
+            np.array([0] * n if sensitive is None else sensitive, np.int8),
+            *masks,
+        )
+
+    return build

@@ -1,0 +1,89 @@
+"""Which nodes, edges and features survive, and how labelled nodes are split."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.errors import DataError
+from orchestrator.graphs.prepare import prepare_graph
+from orchestrator.graphs.tables import RawGraph
+
+
+def _raw(labels, sensitive, pairs, features=None):
+    n = len(labels)
+    if features is None:
+        features = np.arange(n, dtype=np.float32)[:, None]
+    edges = np.array(pairs, np.int64).reshape(-1, 2).T
+    labels, sensitive = np.array(labels, np.int8), np.array(sensitive, np.int8)
+    return RawGraph("tiny", features.astype(np.float32), labels, sensitive, edges, "t.csv: y", "t.csv: s", "t.txt")
+
+
+@pytest.fixture
+def raw():
+    """0-1-2-3-4 and 5-6 are labelled; 7 has no label and joins the two components."""
+    labels, sensitive = [0, 1, 0, 1, 0, 1, 0, -1], [0, 1] * 4
+    pairs = [(0, 1), (1, 0), (1, 2), (2, 3), (3, 4), (5, 6), (4, 7), (7, 5), (2, 2)]
+    features = np.stack([np.arange(8), np.ones(8), [0] * 7 + [9]], axis=1)
+    return _raw(labels, sensitive, pairs, features)
+
+
+def test_labelled_component(raw):
+    graph = prepare_graph(raw, "labelled_component", 1)
+    assert graph.edges.T.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]]
+    assert graph.labels.tolist() == [0, 1, 0, 1, 0]
+    assert graph.num_features == 1  # the second is constant, and so is the third over the kept nodes
+    assert graph.train.sum() + graph.val.sum() + graph.test.sum() == 5
+
+
+def test_all_nodes_masks_labels(raw):
+    graph = prepare_graph(raw, "all", 1)
+    assert (graph.num_nodes, graph.num_edges, graph.num_features) == (8, 7, 2)
+    assert graph.labels[7] == -1
+    assert not (graph.train | graph.val | graph.test)[7]
+
+
+def test_features_are_standardised_over_the_kept_nodes(raw):
+    features = prepare_graph(raw, "labelled_component", 1).features.astype(np.float64)
+    assert features.mean(axis=0) == pytest.approx(0, abs=1e-6)
+    assert features.std(axis=0, ddof=1) == pytest.approx(1, abs=1e-6)
+
+
+@given(st.integers(4, 200), st.integers(0, 2**32))
+def test_split_is_50_25_25_disjoint_and_decided_by_the_seed(n, seed):
+    raw = _raw([i % 2 for i in range(n)], [i // 2 % 2 for i in range(n)], [(i, i + 1) for i in range(n - 1)])
+    graph, again = prepare_graph(raw, "all", seed), prepare_graph(raw, "all", seed)
+    sizes = [int(mask.sum()) for mask in (graph.train, graph.val, graph.test)]
+    assert sizes == [n // 2, n * 3 // 4 - n // 2, n - n * 3 // 4]
+    assert (graph.train.astype(int) + graph.val + graph.test == 1).all()
+    assert np.array_equal(graph.train, again.train) and np.array_equal(graph.val, again.val)
+
+
+def test_another_seed_is_another_split():
+    raw = _raw([0, 1] * 50, [0, 0, 1, 1] * 25, [(i, i + 1) for i in range(99)])
+    assert not np.array_equal(prepare_graph(raw, "all", 1).train, prepare_graph(raw, "all", 2).train)
+
+
+@pytest.mark.parametrize("nodes", ["labelled_component", "all"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": np.ones(8, np.int8)}, "t.csv: y: the kept nodes have only class 1"),
+        ({"sensitive": np.zeros(8, np.int8)}, "t.csv: s: the kept nodes have only group 0"),
+        ({"edges": np.array([[2, 3], [2, 3]])}, "t.txt: no edge between two"),
+        ({"features": np.ones((8, 2), np.float32)}, "every feature is constant"),
+        ({"labels": np.full(8, -1, np.int8)}, "t.csv: y: "),
+    ],
+)
+def test_nothing_usable(raw, nodes, change, message):
+    with pytest.raises(DataError, match=message):
+        prepare_graph(replace(raw, **change), nodes, 1)
+
+
+def test_too_few_labelled_nodes():
+    with pytest.raises(DataError, match="3 labelled nodes are left; a 50/25/25 split needs at least 4"):
+        prepare_graph(_raw([0, 1, 0], [0, 1, 0], [(0, 1), (1, 2)]), "all", 1)

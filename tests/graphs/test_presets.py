@@ -1,0 +1,35 @@
+"""The shipped presets are valid, and the synthetic ones have the size they name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orchestrator.config import load_config
+from orchestrator.graphs import ego_networks, load_graph
+
+SYNTHETIC = ["synthetic", "demo", "synthetic-pokec-n", "synthetic-pokec-z"]
+
+
+@pytest.mark.parametrize("preset", ["nba", "german", *SYNTHETIC, "synthetic-pokec-z-full"])
+@pytest.mark.parametrize("variant", ["paper", "reference"])
+def test_valid_under_both_variants(preset, variant):
+    config = load_config([preset, variant])
+    assert (config.clients.count, config.federation.cohort) == (30, 3)
+
+
+@pytest.mark.parametrize("preset", SYNTHETIC)
+def test_synthetic_clients_are_of_useful_size(preset):
+    config = load_config([preset])
+    graph = load_graph(config.data, config.seed)
+    clients = ego_networks(graph, config.clients, config.seed)
+    assert graph.num_nodes > 0.95 * config.data.synthetic.nodes
+    sizes = [client.num_nodes for client in clients]
+    assert 20 <= np.median(sizes) <= graph.num_nodes / 2
+
+
+@pytest.mark.parametrize(("preset", "model"), [("synthetic-pokec-n", "pokec-n"), ("synthetic-pokec-z", "pokec-z")])
+def test_the_synthetic_pokec_sets_use_the_paper_hyperparameters(preset, model):
+    ours, theirs = load_config([preset]), load_config([model])
+    for section in ("seed", "clients", "model", "method", "federation"):
+        assert getattr(ours, section) == getattr(theirs, section)
