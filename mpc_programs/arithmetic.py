@@ -36,7 +36,8 @@ NARROW = 4.0
 ALL_PAIRS = 32
 """Up to this many values a maximum compares all pairs at once; more are grouped into two levels."""
 
-_ACCURACY = 2.0**-33
+WIDE = 16.0
+"""A reciprocal whose interval spans more than this factor ends with a step of Newton's iteration."""
 
 Vector = Any
 
@@ -45,7 +46,7 @@ async def exp(ops: Any, x: Vector, low: float, high: float) -> Vector:
     """e^x for every x in the public interval [low, high], high <= 4.
 
     x is scaled by 2^-m until it lies within 1/4 of the interval's middle, a Taylor polynomial of degree 7 is
-    evaluated (remainder below 4e-10, relative), and m squarings undo the scaling.
+    evaluated (remainder below 6e-10, relative), and m squarings undo the scaling.
 
     Rounds: 3 + m, where 2^m >= 2 (high - low). Error on shares: below 2^m * 6 ulp * max(1, e^high).
     """
@@ -66,28 +67,33 @@ async def exp(ops: Any, x: Vector, low: float, high: float) -> Vector:
 
 
 async def reciprocal(ops: Any, x: Vector, low: float, high: float) -> Vector:
-    """1/x for every x in the public interval [low, high], 0 < low.
+    """1/x for every x in the public interval [low, high], 0 < low, high/low <= 2^11.
 
     Goldschmidt's iteration (Markstein, 2004): with y0 = 2/(low + high) and e = 1 - x*y0, |e| <= (high-low)/(high+low),
-    1/x = y0 (1+e)(1+e^2)(1+e^4)...; every factor costs one round because e^2k is squared beside it.
+    1/x = y0 (1+e)(1+e^2)(1+e^4)...; every factor costs one round because e^2k is squared beside it. Rounding of e is
+    amplified by up to A = (low+high)/(2 low), so on a wide interval the product stops at half the accuracy and one
+    step of Newton's iteration, y (2 - x*y), which corrects itself, supplies the rest.
 
-    Rounds: the least k with ((high-low)/(high+low))^(2^k) < 2^-33. Error on shares: below (k + 2) ulp * max(1, 1/low).
+    Rounds: with k the least such that ((high-low)/(high+low))^(2^k) < target: k for high/low <= 16 (target 2^-33),
+    else k + 2 (target 2^-17). Error on shares: below 2 A (k + 2) max(1, 1/low) ulp, else 4 max(1, 1/low) ulp.
     """
+    wide = high > WIDE * low
+    target = 2.0**-17 if wide else 2.0**-33
     start = 2.0 / (low + high)
     ratio = (high - low) / (high + low)
+    n = len(x)
     e = x * (-start) + 1.0
     y = e * start + start
-    n = len(x)
-    ratio *= ratio
-    if ratio <= _ACCURACY:
-        return y
-    e = await ops.multiply(e, e)
-    while True:
-        ratio *= ratio
-        if ratio <= _ACCURACY:
-            return y + await ops.multiply(y, e)
-        products = await ops.multiply(ops.concat([y, e]), ops.concat([e, e]))
-        y, e = y + products[:n], products[n:]
+    power = ratio * ratio
+    if power > target:
+        e = await ops.multiply(e, e)
+        while (power := power * power) > target:
+            products = await ops.multiply(ops.concat([y, e]), ops.concat([e, e]))
+            y, e = y + products[:n], products[n:]
+        y = y + await ops.multiply(y, e)
+    if wide:
+        y = await ops.multiply(y, 2.0 - await ops.multiply(x, y))
+    return y
 
 
 async def maximum(ops: Any, x: Vector) -> Vector:

@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.errors import ConfigError, RangeError
+from orchestrator.sharing.fixed_point import VectorFormat, decode_scalars, encode_scalars
+
+FORMAT = VectorFormat(update_bits=25, weight_bits=32, integer_bits=6)
+
+
+@given(st.lists(st.floats(-(2.0**30), 2.0**30), max_size=20))
+def test_scalars_round_trip(values):
+    assert np.abs(decode_scalars(encode_scalars(np.array(values))) - values).max(initial=0) <= 2.0**-33 + 2.0**-23
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2.0**31, -(2.0**31)])
+def test_scalars_out_of_range_are_refused(value):
+    with pytest.raises(RangeError):
+        encode_scalars(np.array([0.0, value]))
+
+
+@given(st.lists(st.floats(-31.9, 31.9), min_size=1, max_size=20))
+def test_the_model_round_trips(values):
+    values = np.array(values)
+    assert np.abs(FORMAT.decode_model(FORMAT.encode_model(values)) - values).max() <= 2.0**-48
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=20))
+def test_updates_are_rounded_to_nearest(values):
+    values = np.array(values)
+    encoded = FORMAT.encode_update(values, float(np.linalg.norm(values)))
+    assert np.abs(encoded.view(np.int64) * 2.0**-25 - values).max() <= 2.0**-26
+
+
+def test_a_format_that_does_not_fit_names_the_setting():
+    with pytest.raises(ConfigError, match=r"sharing\.update_bits .* = 65 bits .* lower sharing\.update_bits to 25"):
+        VectorFormat(26, 32, 6)
+    with pytest.raises(ConfigError, match=r"sharing\.weight_bits = 33"):
+        VectorFormat(10, 33, 6)
+
+
+def test_updates_out_of_range_are_refused():
+    for delta, norm, text in (
+        ([np.nan], 1.0, "NaN"),
+        ([1.0], np.inf, "NaN or infinity"),
+        ([1.0], 64.0, r"norm 64 .* sharing\.integer_bits"),
+        ([70.0], 1.0, r"norm"),
+    ):
+        with pytest.raises(RangeError, match=text):
+            FORMAT.encode_update(np.array(delta), norm)
+
+
+def test_a_model_near_the_edge_is_refused_before_it_can_wrap():
+    encoded = FORMAT.encode_model(np.array([40.0]))
+    with pytest.raises(RangeError, match=r"sharing\.integer_bits"):
+        FORMAT.decode_model(encoded)
+    with pytest.raises(RangeError, match=r"sharing\.integer_bits"):
+        FORMAT.encode_model(np.array([64.0]))
+
+
+def test_noise_that_does_not_fit_is_refused():
+    FORMAT.check_noise(6.0)
+    with pytest.raises(ConfigError, match=r"sharing\.integer_bits"):
+        FORMAT.check_noise(6.5)
