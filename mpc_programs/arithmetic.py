@@ -133,7 +133,7 @@ async def softmax(ops: Any, x: Vector, low: float, high: float) -> Vector:
     A narrow interval needs no maximum: its middle is subtracted instead, which no one needs to compute. On a wide
     one the maximum is subtracted and what lies more than CLAMP below counts as CLAMP below.
 
-    Error on shares: below 2^-26 per weight; see docs/protocol.md.
+    Error on shares: below (64 + q) ulp per weight: a few ulp of each exponential, and one more in each term of the sum.
     """
     q = len(x)
     if high - low <= NARROW:

@@ -14,13 +14,15 @@ import numpy as np
 from orchestrator.errors import ConfigError, RangeError
 from orchestrator.sharing.ring import MASK128, signed128
 
-__all__ = ["SCALAR_BITS", "VectorFormat", "decode_scalars", "encode_scalars"]
+__all__ = ["SCALAR_BITS", "VectorFormat", "decode_scalars", "encode_scalars", "factor_error"]
 
 SCALAR_BITS = 32
 """Fractional bits of every scalar."""
 
-_FACTOR_ERROR = 2.0**-25
-"""Bound on |s_i - float64|, the factor of one client; derived in docs/protocol.md and tested."""
+
+def factor_error(cohort: int) -> float:
+    """Bound on |s_i - float64| for the factor of one client: twice that of a softmax over `cohort` scores."""
+    return 2 * (64 + cohort) * 2.0**-SCALAR_BITS
 
 
 def encode_scalars(values: np.ndarray) -> np.ndarray:
@@ -125,7 +127,7 @@ class VectorFormat:
         cohort * largest_coordinate * (factor error + rounding to weight_bits) + rounding of the updates (the weights
         sum to at most one) + float64's own rounding of the model.
         """
-        factor = _FACTOR_ERROR + (2.0**-self.weight_bits if self.weight_bits < SCALAR_BITS else 0.0)
+        factor = factor_error(cohort) + (2.0**-self.weight_bits if self.weight_bits < SCALAR_BITS else 0.0)
         return cohort * largest_coordinate * factor + 2.0 ** -(self.update_bits + 1) + self.limit * 2.0**-52
 
 

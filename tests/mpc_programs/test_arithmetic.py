@@ -86,7 +86,7 @@ def test_softmax(low, high, data):
     x = data.draw(vectors(low, high) | st.just(np.array([low, high])) | st.just(np.full(5, high)))
     plain, secret, _ = both(lambda ops, v: softmax(ops, v, low, high), x)
     assert np.abs(plain - softmax_oracle(x)).max() < 2.0**-28
-    assert np.abs(secret - softmax_oracle(x)).max() < 2.0**-26
+    assert np.abs(secret - softmax_oracle(x)).max() < (64 + len(x)) * ULP
 
 
 @pytest.mark.parametrize("q", [100, 1000])
@@ -96,7 +96,7 @@ def test_softmax_of_many_where_one_dominates(q):
     x[q // 2] = 1e5
     for values in (x, np.linspace(0, 1e5, q)):
         _, secret, _ = both(lambda ops, v: softmax(ops, v, 0.0, 1e5), values)
-        assert np.abs(secret - softmax_oracle(values)).max() < 2.0**-26
+        assert np.abs(secret - softmax_oracle(values)).max() < (64 + q) * ULP
 
 
 @pytest.mark.parametrize("largest", [0.5, 1.0, 6.4, 1000.0, 2.0**20])

@@ -7,6 +7,7 @@ from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RoundParameters, factors
 from orchestrator.engines.embedded.program import demand, score_names, secret_factors
 from orchestrator.engines.plaintext import Float64
+from orchestrator.sharing.fixed_point import factor_error
 from tests.support import compute, share
 
 
@@ -58,7 +59,7 @@ def test_factors_agree(parameters, kind):
         return secret_factors(ops, parameters, x.values.reshape(parameters.cohort, k))
 
     secret, rounds = compute(program, share(stacked))
-    assert np.abs(secret - expected).max() < 2.0**-25
+    assert np.abs(secret - expected).max() < factor_error(parameters.cohort)
     wide = parameters.fairness_max > 4 and parameters.lam > 8
     assert rounds <= (100 if wide else 64)
 
