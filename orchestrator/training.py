@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,11 @@ from orchestrator.config import Config, FederationConfig
 from orchestrator.engines.base import Engine, RoundCost
 from orchestrator.engines.factory import create_engine, round_parameters, vector_format
 from orchestrator.engines.plaintext import float64_aggregate, plain_encoder
+from orchestrator.errors import ConfigError
 from orchestrator.graphs import ego_networks, load_graph
 from orchestrator.graphs.graph import Graph
-from orchestrator.metrics import Evaluation, Evaluator
-from orchestrator.models import initial_parameters
+from orchestrator.metrics import METRICS, Evaluation, Evaluator
+from orchestrator.models import initial_parameters, save_model
 from orchestrator.runs import Checkpoint, RunFolder
 from orchestrator.seeding import seeded_generator
 
@@ -106,6 +107,7 @@ def train(
     """
     graph = graph or load_graph(config.data, config.seed)
     clients = ego_networks(graph, config.clients, config.seed)
+    log = _tensorboard(folder) if config.run.tensorboard else lambda result: None
     checkpoint = folder.load() if resume else None
     if checkpoint is None:
         model = initial_parameters(graph.num_features, config.model, config.seed)
@@ -144,7 +146,9 @@ def train(
             folder.append(result.record(), result.costs())
             checkpoint = Checkpoint(number, aggregation.parameters, {**checkpoint.states, **trained.states})
             folder.save(checkpoint)
+            log(result)
             observe(result)
+    save_model(folder.path / "model.pt", checkpoint.parameters, graph.num_features, config.model)
     return checkpoint.parameters
 
 
@@ -160,7 +164,21 @@ def _audit(
     return float(np.abs(after - expected).max()), bound
 
 
-def final_metrics(records: Sequence[dict[str, Any]], mask: str = "val") -> dict[str, float | None]:
-    """Accuracy, AUC and gaps after the last round."""
-    last = records[-1][mask]
-    return {name: last[name] for name in ("accuracy", "auc", "delta_sp", "delta_eo")}
+def _tensorboard(folder: RunFolder) -> Callable[[RoundResult], None]:
+    """Writes each round's metrics to `tensorboard/` in the run folder."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError("run.tensorboard: install the package's extra, pip install 'safegnn[tensorboard]'") from None
+    writer = SummaryWriter(str(folder.path / "tensorboard"))
+
+    def log(result: RoundResult) -> None:
+        for mask, evaluation in result.evaluations.items():
+            for name in METRICS:
+                if (value := getattr(evaluation, name)) is not None:
+                    writer.add_scalar(f"{mask}/{name}", value, result.round)
+        for name, value in result.costs().items():
+            writer.add_scalar(f"cost/{name}", value, result.round)
+        writer.flush()
+
+    return log

@@ -1,0 +1,229 @@
+"""The command line: parse, call, print. Figures go to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from orchestrator.config import Config, load_config, preset_names
+from orchestrator.errors import ConfigError, SafeGNNError
+
+__all__ = ["main"]
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Fair and private federated graph neural networks."
+)
+data_app = typer.Typer(no_args_is_help=True, help="Data sets: fetch the raw files, describe a graph and its clients.")
+app.add_typer(data_app, name="data")
+
+_log = Console(stderr=True, highlight=False)
+_out = Console(highlight=False)
+
+Presets = Annotated[
+    list[str] | None,
+    typer.Option("--preset", help=f"Shipped settings, may be repeated, later ones win: {', '.join(preset_names())}."),
+]
+File = Annotated[Path | None, typer.Option("--config", help="YAML file with any part of the settings.")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", help="One setting, e.g. federation.rounds=50; repeats.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the raw files of the data set.")]
+EngineName = Annotated[str | None, typer.Option("--engine", help="embedded (secret shares) or plaintext.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+
+
+@app.command()
+def train(
+    preset: Presets = None,
+    config: File = None,
+    set_: Overrides = None,
+    data_dir: DataDir = None,
+    engine: EngineName = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Run folder to continue, with its settings.")] = None,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Check every aggregation against float64; simulation only.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Train one federated model and leave a run folder with metrics, costs, plots and the model."""
+    from orchestrator.report import report
+    from orchestrator.runs import RunFolder
+    from orchestrator.training import train as run
+
+    if resume is not None:
+        if preset or config or set_ or data_dir or engine:
+            raise ConfigError("--resume continues with the run's own settings; leave the other options out")
+        folder, settings = RunFolder.open(resume)
+    else:
+        settings = _settings(preset, config, set_, data_dir, engine)
+        folder = RunFolder.create(settings)
+    with _progress(settings.federation.rounds) as advance:
+        run(settings, folder, resume=resume is not None, audit=audit, observe=lambda result: advance("", result))
+    summary = report(folder, f"{settings.data.name}, {settings.method.name}, {settings.engine.name} engine")
+    if as_json:
+        _print_json(summary)
+        return
+    table = Table("after the last round", "validation", "mean of 20 rounds", "test")
+    for metric in ("accuracy", "auc", "delta_sp", "delta_eo"):
+        table.add_row(metric, *(_number(group[metric]) for group in (summary, summary["ma20"], summary["test"])))
+    _out.print(table)
+    for mask, reasons in summary["undefined"].items():
+        for metric, reason in reasons.items():
+            _out.print(f"{mask} {metric} is undefined: {reason}")
+    costs = summary["costs"]
+    _out.print(
+        f"per round (median): local training {costs['training_seconds']:.3f} s, aggregation online "
+        f"{costs['online_seconds']:.3f} s, {costs['online_bytes_server0'] / 1000:.1f} kB between the servers each way, "
+        f"upload {costs['upload_bytes_per_client'] / 1000:.0f} kB per client"
+    )
+    _out.print(f"run folder: {folder.path}", soft_wrap=True)
+
+
+@app.command()
+def compare(
+    preset: Presets = None,
+    config: File = None,
+    set_: Overrides = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Train in plaintext and on secret shares from the same seeds; overlay the curves."""
+    from orchestrator.comparison import compare as run
+
+    settings = _settings(preset, config, set_, data_dir, None)
+    with _progress(2 * settings.federation.rounds) as advance:
+        result = run(settings, observe=advance)
+    if as_json:
+        _print_json(result.as_dict())
+        return
+    names = list(result.final)
+    table = Table("validation", *(f"final, {name}" for name in names), "final difference", "largest difference")
+    for metric, largest in result.largest.items():
+        values = [result.final[name][metric] for name in names]
+        final = None if None in values else max(values) - min(values)
+        table.add_row(metric, *map(_number, values), _number(final), _number(largest))
+    _out.print(table)
+    if result.max_model_difference is None:
+        _out.print("largest model difference: not computed, because the servers add noise that nobody else knows")
+    else:
+        _out.print(
+            f"largest difference of a released model from float64 aggregation of the same uploads: "
+            f"{result.max_model_difference:.3g}, at most {result.worst_share_of_bound:.2f} of the fixed-point bound"
+        )
+    _out.print(f"curves: {result.folder / 'comparison.png'}", soft_wrap=True)
+
+
+@data_app.command("fetch")
+def data_fetch(
+    name: Annotated[str, typer.Argument(help="nba, german, pokec-z or pokec-n")],
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Where to put the files.")] = None,
+) -> None:
+    """Download a public data set, pinned to a commit and checked."""
+    from orchestrator.graphs import fetch_data
+
+    _out.print(str(fetch_data(name, data_dir)), soft_wrap=True)
+
+
+@data_app.command("info")
+def data_info(
+    name: Annotated[str, typer.Argument(help=f"a preset: {', '.join(preset_names())}")],
+    config: File = None,
+    set_: Overrides = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Describe a graph and the clients that are cut from it."""
+    from orchestrator.graphs import describe_graph, ego_networks, load_graph
+
+    settings = _settings([name], config, set_, data_dir, None)
+    graph = load_graph(settings.data, settings.seed)
+    clients = ego_networks(graph, settings.clients, settings.seed)
+    facts = describe_graph(graph, clients, settings.clients.balance_self_loops)
+    if as_json:
+        _print_json(facts)
+        return
+    table = Table("", "", show_header=False)
+    for key, value in _flatten(facts):
+        table.add_row(key, value)
+    _out.print(table)
+
+
+def main() -> None:
+    """Entry point: every expected failure is one line on standard error and a non-zero exit status."""
+    try:
+        status = app(standalone_mode=False)
+    except SafeGNNError as error:
+        _fail(str(error), error.exit_status)
+    except click.ClickException as error:
+        _fail(error.format_message(), 2)
+    except (KeyboardInterrupt, click.Abort):
+        _fail("interrupted; the last checkpoint stands, `safegnn train --resume RUN` continues", 130)
+    else:
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(line: str, status: int) -> None:
+    print(f"safegnn: {' '.join(line.split())}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _settings(
+    presets: list[str] | None, file: Path | None, overrides: list[str] | None, data_dir: Path | None, engine: str | None
+) -> Config:
+    extra = [f"data.dir={json.dumps(str(data_dir))}"] if data_dir else []
+    extra += [f"engine.name={engine}"] if engine else []
+    return load_config(presets or (), file, [*(overrides or ()), *extra])
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str, Any], None]]:
+    """A bar on a terminal, else a line now and then; both say what the last round gave and cost."""
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=_log, disable=not _log.is_terminal) as bar:
+        task, done = bar.add_task("starting", total=total), 0
+
+        def advance(engine: str, result: Any) -> None:
+            nonlocal done
+            done += 1
+            auc, cost = result.evaluations["val"].auc, result.cost
+            text = f"val AUC {_number(auc)}  online {cost.online_seconds:.3f} s  {sum(cost.online_bytes) / 1000:.1f} kB"
+            text = f"{engine}  {text}" if engine else text
+            bar.update(task, completed=done, description=text)
+            if not _log.is_terminal and (done % max(1, total // 10) == 0 or done == 1):
+                print(f"round {done}/{total}  {text}", file=sys.stderr, flush=True)
+
+        yield advance
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.4f}"
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key} ")
+        elif isinstance(value, list | tuple):
+            yield f"{prefix}{key}", ", ".join(_plain(item) for item in value)
+        else:
+            yield f"{prefix}{key}", _plain(value)
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _print_json(document: Mapping[str, Any]) -> None:
+    print(json.dumps(document, indent=2, allow_nan=False))
+
+
+if __name__ == "__main__":
+    main()

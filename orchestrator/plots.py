@@ -1,0 +1,107 @@
+"""Every picture: training curves, engine comparison, costs. Needs no display."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from orchestrator.metrics import moving_average
+from orchestrator.runs import write_atomically
+
+__all__ = ["plot_comparison", "plot_costs", "plot_curves"]
+
+_LABELS = {
+    "accuracy": "validation accuracy",
+    "auc": "validation AUC",
+    "delta_sp": "ΔSP (lower is fairer)",
+    "delta_eo": "ΔEO (lower is fairer)",
+}
+_COLOURS = {"plaintext": "#1f4e8c", "embedded": "#d1495b", "mpspdz": "#2a9d5c"}
+_STYLES = {"plaintext": "-", "embedded": "--", "mpspdz": ":"}
+_WINDOW = 20
+
+
+def plot_curves(records: Sequence[Mapping[str, Any]], path: Path, title: str) -> None:
+    """Validation accuracy, AUC and both gaps over the rounds, raw and 20-round moving average, as one PNG."""
+    plot_comparison({"": records}, path, title)
+
+
+def plot_comparison(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: Path, title: str) -> None:
+    """The same for several engines on top of each other (SaFeGNN, figures 2 and 3).
+
+    Args:
+        runs: records of `metrics.jsonl` by engine name.
+    """
+    figure, axes = plt.subplots(2, 2, figsize=(10, 6.5), sharex=True, layout="constrained")
+    for axis, (metric, label) in zip(axes.flat, _LABELS.items(), strict=True):
+        for name, records in runs.items():
+            colour, style = _COLOURS.get(name, _COLOURS["plaintext"]), _STYLES.get(name, "-")
+            rounds = [record["round"] for record in records]
+            values = [record["val"][metric] for record in records]
+            axis.plot(rounds, _gaps(values), color=colour, alpha=0.25, linewidth=0.9)
+            smooth = _gaps(moving_average(values, _WINDOW))
+            axis.plot(rounds, smooth, style, color=colour, linewidth=1.8, label=name or f"mean of {_WINDOW} rounds")
+        _finish(axis, label)
+    for axis in axes[1]:
+        axis.set_xlabel("round")
+    axes[0, 0].legend(frameon=False, title=f"mean of {_WINDOW} rounds; raw faint" if len(runs) > 1 else None)
+    _save(figure, path, title)
+
+
+def plot_costs(costs: Sequence[Mapping[str, float]], path: Path, title: str) -> None:
+    """Seconds and bytes of every round, as one PNG."""
+    figure, (seconds, sizes) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    rounds = [row["round"] for row in costs]
+    for key, label in (
+        ("training_seconds", "local training"),
+        ("online_seconds", "aggregation, online"),
+        ("preprocessing_seconds", "preprocessing"),
+    ):
+        if any(row[key] for row in costs):
+            seconds.plot(rounds, [row[key] for row in costs], label=label, linewidth=1.2)
+    seconds.set_yscale("log")
+    _finish(seconds, "seconds per round")
+    bars = {
+        "upload\nper client": "upload_bytes_per_client",
+        "download\nper client": "download_bytes_per_client",
+        "server to\nserver": "online_bytes_server0",
+        "pre-\nprocessing": "preprocessing_bytes_server1",
+    }
+    heights = [float(np.median([row[key] for row in costs])) / 1000 for key in bars.values()]
+    drawn = sizes.bar(list(bars), heights, color="#1f4e8c", width=0.6)
+    sizes.bar_label(drawn, [f"{height:.3g}" for height in heights])
+    sizes.set_yscale("symlog", linthresh=1)
+    _finish(sizes, "kB per round (median)")
+    for axis in (seconds,):
+        axis.set_xlabel("round")
+        axis.legend(frameon=False)
+    _save(figure, path, title)
+
+
+def _gaps(values: Sequence[float | None]) -> np.ndarray:
+    """Undefined values leave a gap in the curve."""
+    return np.array([np.nan if value is None else value for value in values], dtype=float)
+
+
+def _finish(axis: Axes, label: str) -> None:
+    axis.set_ylabel(label)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25)
+
+
+def _save(figure: Figure, path: Path, title: str) -> None:
+    figure.suptitle(title, fontsize=11)
+    try:
+        write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=120))
+    finally:
+        plt.close(figure)
