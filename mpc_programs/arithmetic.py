@@ -7,6 +7,7 @@ backend opens to compute a product or a comparison is that backend's matter and 
 A backend `ops` offers vectors of numbers with ``x + y``, ``x - y``, ``x + c``, ``x * c`` (public number c), ``x[i:j]``,
 ``len``; vectors of secret bits; and
 
+    ops.constants(values)       public numbers as a vector
     ops.take(x, indices)        the vector (x[i] for i in indices), indices public
     ops.sums(x, groups)         the sums of `groups` equal, consecutive parts
     ops.concat(parts)           one vector from several
@@ -25,7 +26,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["CLAMP", "clip_factors", "exp", "maximum", "reciprocal", "softmax", "thresholds"]
+__all__ = ["CLAMP", "clip_factors", "divide", "exp", "maximum", "softmax", "thresholds"]
 
 CLAMP = 24.0
 """Scores that lie further below the maximum count as this far below: e^-24 < 2^-34, under half an ulp."""
@@ -37,7 +38,7 @@ ALL_PAIRS = 32
 """Up to this many values a maximum compares all pairs at once; more are grouped into two levels."""
 
 WIDE = 16.0
-"""A reciprocal whose interval spans more than this factor ends with a step of Newton's iteration."""
+"""A division by an interval that spans more than this factor ends with a step of Newton's iteration."""
 
 Vector = Any
 
@@ -45,55 +46,65 @@ Vector = Any
 async def exp(ops: Any, x: Vector, low: float, high: float) -> Vector:
     """e^x for every x in the public interval [low, high], high <= 4.
 
-    x is scaled by 2^-m until it lies within 1/4 of the interval's middle, a Taylor polynomial of degree 7 is
-    evaluated (remainder below 6e-10, relative), and m squarings undo the scaling.
+    x is scaled by 2^-m until it lies within 5/4 of the interval's middle, a Taylor polynomial of degree 15 is
+    evaluated in blocks of four coefficients (Paterson and Stockmeyer, 1973), and m squarings undo the scaling.
 
-    Rounds: 3 + m, where 2^m >= 2 (high - low). Error on shares: below 2^m * 6 ulp * max(1, e^high).
+    Rounds: 4 + m, where m is the least with (high - low) / 2^m <= 5/2. Relative error in float64: below 1e-11 * 2^m.
+    Error on shares: below 2^m * 24 ulp * max(1, e^high).
     """
-    squarings = max(0, math.ceil(math.log2(max(high - low, 1e-9) / 0.5)))
+    squarings = max(0, math.ceil(math.log2(max(high - low, 1e-9) / 2.5)))
     shrink = 0.5**squarings
     middle = 0.5 * (low + high) * shrink
-    c = [math.exp(middle) / math.factorial(k) for k in range(8)]
-    y = x * shrink - middle
-    y2 = await ops.multiply(y, y)
+    c = [math.exp(middle) / math.factorial(k) for k in range(16)]
+    y = (x * shrink if squarings else x) - middle
     n = len(x)
+    y2 = await ops.multiply(y, y)
     products = await ops.multiply(ops.concat([y2, y2]), ops.concat([y, y2]))
     y3, y4 = products[:n], products[n:]
-    upper = await ops.multiply(y4, y * c[5] + y2 * c[6] + y3 * c[7] + c[4])
-    result = y * c[1] + y2 * c[2] + y3 * c[3] + upper + c[0]
+    p = [y * c[4 * k + 1] + y2 * c[4 * k + 2] + y3 * c[4 * k + 3] + c[4 * k] for k in range(4)]
+    products = await ops.multiply(ops.concat([y4, y4, y4]), ops.concat([p[1], p[3], y4]))
+    result = p[0] + products[:n] + await ops.multiply(products[2 * n :], p[2] + products[n : 2 * n])
     for _ in range(squarings):
         result = await ops.multiply(result, result)
     return result
 
 
-async def reciprocal(ops: Any, x: Vector, low: float, high: float) -> Vector:
-    """1/x for every x in the public interval [low, high], 0 < low, high/low <= 2^11.
+async def divide(ops: Any, x: Vector, by: Vector, low: float, high: float) -> Vector:
+    """x / by, elementwise or by a vector of length one, for divisors in [low, high], 0 < low, high/low <= 2^11.
 
-    Goldschmidt's iteration (Markstein, 2004): with y0 = 2/(low + high) and e = 1 - x*y0, |e| <= (high-low)/(high+low),
-    1/x = y0 (1+e)(1+e^2)(1+e^4)...; every factor costs one round because e^2k is squared beside it. Rounding of e is
-    amplified by up to A = (low+high)/(2 low), so on a wide interval the product stops at half the accuracy and one
-    step of Newton's iteration, y (2 - x*y), which corrects itself, supplies the rest.
+    With t the divisor d mapped from [low, high] to [-1, 1] and t0 the image of 0, let E_j = T(t) / T(t0) for the
+    Chebyshev polynomial T of degree 2^j: the smallest possible on the interval among those with E = 1 at d = 0.
+    Then (1 - E_j) / d is a polynomial that tends to 1/d, and T_2n = 2 T_n^2 - 1 gives, with c = |T(t0)|,
 
-    Rounds: with k the least such that ((high-low)/(high+low))^(2^k) < target: k for high/low <= 16 (target 2^-33),
-    else k + 2 (target 2^-17). Error on shares: below 2 A (k + 2) max(1, 1/low) ulp, else 4 max(1, 1/low) ulp.
+        E' = (2 c^2 E^2 - 1) / (2 c^2 - 1),   x' = x (1 + E) * 2 c^2 / (2 c^2 - 1),   from E = 1 - d / m, x / m,
+
+    m the middle of the interval: Goldschmidt's iteration (Markstein, 2004), accelerated. Each step is one round.
+    On a wide interval rounding is amplified before E gets small; there 1/d is found to half the accuracy, one step of
+    Newton's iteration y (2 - d y), which corrects itself, supplies the rest, and x is multiplied last.
+
+    Rounds: k, the least with |E_k| < 2^-33, for high/low <= 16; else k + 3, the least with |E_k| < 2^-17.
+    Error on shares: below 8 (k + 2) max(1, |x|) max(1, 1/low) ulp; on a wide interval without the factor k + 2.
     """
+    k, n = len(by), len(x)
     wide = high > WIDE * low
     target = 2.0**-17 if wide else 2.0**-33
-    start = 2.0 / (low + high)
-    ratio = (high - low) / (high + low)
-    n = len(x)
-    e = x * (-start) + 1.0
-    y = e * start + start
-    power = ratio * ratio
-    if power > target:
-        e = await ops.multiply(e, e)
-        while (power := power * power) > target:
-            products = await ops.multiply(ops.concat([y, e]), ops.concat([e, e]))
-            y, e = y + products[:n], products[n:]
-        y = y + await ops.multiply(y, e)
-    if wide:
-        y = await ops.multiply(y, 2.0 - await ops.multiply(x, y))
-    return y
+    middle, c = 0.5 * (low + high), (high + low) / max(high - low, 1e-12)
+    error = by * (-1.0 / middle) + 1.0
+    quotient = ops.constants([1.0 / middle] * k) if wide else x * (1.0 / middle)
+    spread = range(len(quotient)) if k == len(quotient) else [0] * n
+    while 1.0 / c > target:
+        gain = 2 * c * c / (2 * c * c - 1)
+        factor = ops.take(error, spread) * gain + gain
+        c = 2 * c * c - 1
+        if 1.0 / c > target:
+            products = await ops.multiply(ops.concat([quotient, error]), ops.concat([factor, error]))
+            quotient, error = products[: len(quotient)], products[len(quotient) :] * gain - 1.0 / c
+        else:
+            quotient = await ops.multiply(quotient, factor)
+    if not wide:
+        return quotient
+    inverse = await ops.multiply(quotient, 2.0 - await ops.multiply(by, quotient))
+    return await ops.multiply(x, inverse if k == n else ops.take(inverse, [0] * n))
 
 
 async def maximum(ops: Any, x: Vector) -> Vector:
@@ -133,21 +144,19 @@ async def softmax(ops: Any, x: Vector, low: float, high: float) -> Vector:
     A narrow interval needs no maximum: its middle is subtracted instead, which no one needs to compute. On a wide
     one the maximum is subtracted and what lies more than CLAMP below counts as CLAMP below.
 
+    Rounds: those of exp and divide; on a wide interval also those of maximum, one comparison and 2.
     Error on shares: below (64 + q) ulp per weight: a few ulp of each exponential, and one more in each term of the sum.
     """
     q = len(x)
     if high - low <= NARROW:
         half = 0.5 * (high - low)
         e = await exp(ops, x - 0.5 * (low + high), -half, half)
-        low_sum, high_sum = q * math.exp(-half), q * math.exp(half)
-    else:
-        distance = x - ops.take(await maximum(ops, x), [0] * q)
-        far = await ops.numbers(await ops.less(distance, -CLAMP))
-        distance = distance - await ops.multiply(far, distance + CLAMP)
-        e = await exp(ops, distance, -CLAMP, 0.0)
-        low_sum, high_sum = 1.0, float(q)
-    inverse = await reciprocal(ops, ops.sums(e, 1), low_sum, high_sum)
-    return await ops.multiply(e, ops.take(inverse, [0] * q))
+        return await divide(ops, e, ops.sums(e, 1), q * math.exp(-half), q * math.exp(half))
+    distance = x - ops.take(await maximum(ops, x), [0] * q)
+    far = await ops.numbers(await ops.less(distance, -CLAMP))
+    distance = distance - await ops.multiply(far, distance + CLAMP)
+    e = await exp(ops, distance, -CLAMP, 0.0)
+    return await divide(ops, e, ops.sums(e, 1), 1.0, float(q))
 
 
 def thresholds(largest: float) -> int:
@@ -161,7 +170,7 @@ async def clip_factors(ops: Any, ratio: Vector, largest: float) -> Vector:
     One batch of comparisons with 1, 2, 4, ... decides min(1, .) and finds the power of two that brings the ratio
     into (1/2, 1]; its reciprocal follows on that fixed interval. A ratio of at most 1 is replaced by 1.
 
-    Rounds: one comparison + 1 + 6 + 1. Error on shares: below 6 ulp (absolute; the factor itself is at most 1).
+    Rounds: one comparison + 2 + those of divide. Error on shares: below 24 ulp (the factor itself is at most 1).
     """
     q, steps = len(ratio), thresholds(largest)
     clients = [i for i in range(q) for _ in range(steps)]
@@ -173,5 +182,4 @@ async def clip_factors(ops: Any, ratio: Vector, largest: float) -> Vector:
     power = ops.sums(ops.weigh(exceeds, constants * q), q)
     small = ops.weigh(ops.take(exceeds, [i * steps for i in range(q)]), [-1.0] * q) + 1.0
     normalised = await ops.multiply(ratio, power) + small
-    inverse = await reciprocal(ops, normalised, 0.5, 1.0)
-    return await ops.multiply(inverse, power + small)
+    return await divide(ops, power + small, normalised, 0.5, 1.0)

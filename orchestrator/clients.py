@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from orchestrator.config import Config
 from orchestrator.engines.base import Encoder
 from orchestrator.errors import PeerLostError, PeerTimeoutError, RunError, SafeGNNError
 from orchestrator.graphs.graph import Graph
 
-__all__ = ["ClientPool", "Trained"]
+__all__ = ["ClientPool", "Trained", "single_threaded"]
 
 
 @dataclass(frozen=True)
@@ -179,14 +180,20 @@ class ClientPool:
         )
 
 
+def single_threaded() -> None:
+    """One thread a process. The matrices are small, and idle worker threads spin on the cores that others need."""
+    import torch
+
+    torch.set_num_threads(1)
+    threadpool_limits(1)
+
+
 def serve(connection: Connection, graphs: dict[int, Graph], config: Config) -> None:
     """Main function of a client process: follow orders until the orchestrator's end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import torch
-
     from orchestrator.methods import create
 
-    torch.set_num_threads(1)
+    single_threaded()
     try:
         clients = {c: create(graph, config, c) for c, graph in graphs.items()}
     except SafeGNNError as error:

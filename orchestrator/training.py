@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.clients import ClientPool, Trained
+from orchestrator.clients import ClientPool, Trained, single_threaded
 from orchestrator.config import Config, FederationConfig
 from orchestrator.engines.base import Engine, RoundCost
 from orchestrator.engines.factory import create_engine, round_parameters, vector_format
@@ -105,6 +105,7 @@ def train(
     Raises:
         SafeGNNError: with one line; the last checkpoint stands.
     """
+    single_threaded()
     graph = graph or load_graph(config.data, config.seed)
     clients = ego_networks(graph, config.clients, config.seed)
     log = _tensorboard(folder) if config.run.tensorboard else lambda result: None

@@ -5,6 +5,7 @@ There is no method here that reveals anything: see `orchestrator.engines.embedde
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,9 +61,14 @@ class ScalarShare:
         return -self + other
 
     def __mul__(self, constant: float) -> ScalarShare:
-        """Product with a public number, encoded at this scale and truncated; error at most 1 + |x| / 2 units."""
-        scaled = self.values * encode_public(constant, self.scale_bits) & MASK128
-        return self._with(truncate128(scaled, self.scale_bits, self.owner))
+        """Product with a public number, truncated back to this scale.
+
+        A constant below 1 is encoded with as many more bits (up to 16) as it has leading zeros, which leaves the
+        size of the product as it is. Error: at most 1 + |x| min(1, max(|constant|, 2^-16)) units.
+        """
+        bits = self.scale_bits + min(16, max(0, -math.frexp(constant)[1]))
+        scaled = self.values * encode_public(constant, bits) & MASK128
+        return self._with(truncate128(scaled, bits, self.owner))
 
     __rmul__ = __mul__
 

@@ -119,9 +119,11 @@ class EmbeddedEngine(Engine):
                 self._await_ready(child)
             addresses = {role: (_HOST, child.ready["port"]) for role, child in self._children.items()}
             for role in ("server 0", "server 1"):
-                timeout_sec = self._timeout_sec
-                channel = connect(addresses[role], "orchestrator", token, role, self._position, timeout_sec)
-                self._channels[role] = channel
+                self._channels[role] = connect(
+                    addresses[role], "orchestrator", token, role, self._position, self._timeout_sec
+                )
+            # Only now: a server that has its orders connects to the other one, which must know its orchestrator first.
+            for channel in self._channels.values():
                 channel.send_message(
                     {
                         "type": "setup",
@@ -189,7 +191,7 @@ class EmbeddedEngine(Engine):
     def _spawn(self, role: str, token: bytes) -> None:
         log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         process = subprocess.Popen(
-            self._commands[role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            self._commands[role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=False
         )
         self._children[role] = _Child(role, process, log)
         assert process.stdin is not None
@@ -219,7 +221,6 @@ class EmbeddedEngine(Engine):
         """One reply of the wanted type from both servers, or the error that explains why there is none."""
         replies: dict[str, dict[str, Any]] = {}
         failures: dict[str, ProtocolError] = {}
-        phases = {role: (self._position.phase, self._position.round) for role in self._channels}
         with selectors.DefaultSelector() as selector:
             for role, channel in self._channels.items():
                 selector.register(channel, selectors.EVENT_READ, role)
@@ -231,13 +232,11 @@ class EmbeddedEngine(Engine):
                 if not events:
                     if not failures:
                         silent = next(role for role in self._channels if role not in replies)
-                        phase, number = phases[silent]
-                        raise PeerTimeoutError(silent, phase, number, f"silent for {limit:g} s")
+                        raise self._channels[silent].error(PeerTimeoutError, f"silent for {limit:g} s")
                     break
                 deadline = time.monotonic() + limit
                 for key, _ in events:
                     role, channel = key.data, self._channels[key.data]
-                    self._position.phase, self._position.round = phases[role]
                     try:
                         message = channel.receive_message()
                     except PeerLostError:
@@ -245,9 +244,7 @@ class EmbeddedEngine(Engine):
                         selector.unregister(channel)
                         continue
                     kind = message.get("type")
-                    if kind == "phase":
-                        phases[role] = (message["phase"], message["round"])
-                    elif kind == "error":
+                    if kind == "error":
                         failures[role] = _error(message)
                         selector.unregister(channel)
                     elif kind == wanted:

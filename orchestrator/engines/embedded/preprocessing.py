@@ -93,7 +93,7 @@ class Batch:
             packed = np.frombuffer(corrections[split:end], dtype=np.uint8)
             self._bit_c = np.unpackbits(packed, count=b, bitorder="little")
             self._r_sum = from_bytes128(corrections[end:])
-        self._used = Demand(0, 0, 0)
+        self._used = {"triples": 0, "bit_triples": 0, "bits": 0}
         self._demand = demand
 
     def triples(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -109,12 +109,10 @@ class Batch:
         return self._r[where], self._r_sum[where]
 
     def _take(self, kind: str, count: int) -> slice:
-        used = dict(zip(("triples", "bit_triples", "bits"), astuple(self._used), strict=True))
-        start = used[kind]
+        start = self._used[kind]
         if start + count > getattr(self._demand, kind):
             raise RuntimeError(f"the round takes more {kind} than were prepared ({getattr(self._demand, kind)})")
-        used[kind] = start + count
-        self._used = Demand(**used)
+        self._used[kind] = start + count
         return slice(start, start + count)
 
 

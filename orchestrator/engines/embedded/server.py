@@ -110,9 +110,8 @@ class Server:
 
     @contextmanager
     def phase(self, name: str, round: int) -> Iterator[None]:
-        """Enter a phase: later errors name it, and the orchestrator is told, so that it can name it too."""
+        """Enter a phase, so that errors name it. The orchestrator is not told: a wake-up costs more than a round."""
         self._position.phase, self._position.round = name, round
-        self._orchestrator.send_message({"type": "phase", "phase": name, "round": round})
         yield
 
     def _open(self, order: dict[str, Any], slot: int) -> Upload:
