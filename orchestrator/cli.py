@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from orchestrator.clients import warm_up
 from orchestrator.config import Config, load_config, preset_names
 from orchestrator.errors import ConfigError, SafeGNNError
 
@@ -54,6 +55,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train one federated model and leave a run folder with metrics, costs, plots and the model."""
+    warm_up()
     from orchestrator.report import report
     from orchestrator.runs import RunFolder
     from orchestrator.training import train as run
@@ -96,6 +98,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Train in plaintext and on secret shares from the same seeds; overlay the curves."""
+    warm_up()
     from orchestrator.comparison import compare as run
 
     settings = _settings(preset, config, set_, data_dir, None)

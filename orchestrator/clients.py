@@ -11,8 +11,9 @@ import multiprocessing
 import signal
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,18 @@ from orchestrator.engines.base import Encoder
 from orchestrator.errors import PeerLostError, PeerTimeoutError, RunError, SafeGNNError
 from orchestrator.graphs.graph import Graph
 
-__all__ = ["ClientPool", "Trained", "single_threaded"]
+__all__ = ["ClientPool", "Trained", "single_threaded", "warm_up"]
+
+
+def warm_up() -> Any:
+    """Begin to import what client processes need, beside whatever the caller does; returns the context to start them.
+
+    All of them are forked from one helper process that has imported torch once and runs nothing else.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["orchestrator.methods"])
+    forkserver.ensure_running()
+    return context
 
 
 @dataclass(frozen=True)
@@ -42,16 +54,14 @@ class _Order:
 
 @dataclass(frozen=True)
 class Trained:
-    """What came back from one cohort, in the order of its slots.
+    """What came back from one cohort besides its uploads.
 
     Attributes:
-        uploads: the encoder's results.
-        audits: the plaintext uploads where asked for, else empty.
+        audits: the plaintext uploads by slot where asked for, else empty.
         states: file of the training state of each client that took part, by client.
         seconds: from the order to the last answer.
     """
 
-    uploads: list[Any]
     audits: list[Any]
     states: dict[int, Path]
     seconds: float
@@ -68,7 +78,7 @@ class ClientPool:
             config: the whole configuration.
             host: the function that runs in a process, for tests that need one to fail.
         """
-        context = multiprocessing.get_context("spawn")
+        context = warm_up()
         count = min(config.engine.client_processes, len(graphs))
         self._timeout_sec = config.engine.training_timeout_sec
         self._members: list[list[int]] = [list(range(k, len(graphs), count)) for k in range(count)]
@@ -100,10 +110,17 @@ class ClientPool:
         cohort: Sequence[int],
         parameters: np.ndarray,
         encoder: Encoder,
+        deliver: Callable[[int, int, Any], None],
         audit: Encoder | None = None,
         state_dir: Path | None = None,
     ) -> Trained:
         """Let the cohort train from the released model, float64 (d,).
+
+        Args:
+            encoder: applied to each update inside the client's process.
+            deliver: called with slot, client and what the encoder made, as soon as that client is done.
+            audit: a second encoder, whose results come back in `Trained.audits`.
+            state_dir: where the clients write their training states; None: nowhere.
 
         Raises:
             PeerLostError, PeerTimeoutError: naming the clients whose process failed.
@@ -116,13 +133,17 @@ class ClientPool:
             if places:
                 self._send(k, _Order(round, places, parameters, encoder, audit, state_dir), "local training", round)
                 busy[k] = "local training"
-        results, states = {}, {}
-        for part, part_states in self._answers(busy, round):
-            results.update(part)
-            states.update(part_states)
-        slots = [results[slot] for slot in range(len(cohort))]
-        audits = [plain for _, plain in slots] if audit else []
-        return Trained([upload for upload, _ in slots], audits, states, time.perf_counter() - started)
+        audits: dict[int, Any] = {}
+
+        def take(slot: int, client: int, upload: Any, plain: Any) -> None:
+            if audit:
+                audits[slot] = plain
+            deliver(slot, client, upload)
+
+        states: dict[int, Path] = {}
+        for part in self._answers(busy, round, take):
+            states.update(part)
+        return Trained([audits[slot] for slot in sorted(audits)], states, time.perf_counter() - started)
 
     def close(self) -> None:
         """End all processes; safe to call twice."""
@@ -151,7 +172,9 @@ class ClientPool:
         except OSError:
             raise self._lost(k, phase, round) from None
 
-    def _answers(self, busy: dict[int, str], round: int) -> list[Any]:
+    def _answers(
+        self, busy: dict[int, str], round: int, take: Callable[..., None] = lambda *upload: None
+    ) -> list[Any]:
         waiting, answers = dict(busy), []
         deadline = time.monotonic() + self._timeout_sec
         while waiting:
@@ -169,6 +192,9 @@ class ClientPool:
                     raise answer
                 if kind == "failed":
                     raise PeerLostError(self._name(k), waiting[k], round, answer)
+                if kind == "upload":
+                    take(*answer)
+                    continue
                 answers.append(answer)
                 del waiting[k]
         return answers
@@ -206,7 +232,7 @@ def serve(connection: Connection, graphs: dict[int, Graph], config: Config) -> N
             return
         try:
             if isinstance(order, _Order):
-                connection.send(("done", _train(order, clients)))
+                connection.send(("done", _train(order, clients, connection)))
             else:
                 for c, path in order.items():
                     clients[c].load_state_dict(_read_state(path))
@@ -217,17 +243,18 @@ def serve(connection: Connection, graphs: dict[int, Graph], config: Config) -> N
             connection.send(("failed", f"{type(error).__name__}: {error} ({traceback.format_exc().splitlines()[-2]})"))
 
 
-def _train(order: _Order, clients: Mapping[int, Any]) -> tuple[dict[int, Any], dict[int, Path]]:
-    results, states = {}, {}
+def _train(order: _Order, clients: Mapping[int, Any], connection: Connection) -> dict[int, Path]:
     for slot, c in order.places:
         update = clients[c].train(order.parameters)
         arguments = (update.delta, update.norm, update.scores, order.round, slot, c)
-        results[slot] = (order.encoder(*arguments), order.audit(*arguments) if order.audit else None)
+        plain = order.audit(*arguments) if order.audit else None
+        connection.send(("upload", (slot, c, order.encoder(*arguments), plain)))
+    states: dict[int, Path] = {}
     if order.state_dir is not None:
         for c in {c for _, c in order.places}:
             states[c] = order.state_dir / f"client-{c}-round-{order.round}.npz"
             _write_state(states[c], clients[c].state_dict())
-    return results, states
+    return states
 
 
 def _write_state(path: Path, state: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ from orchestrator.errors import RunError
 
 __all__ = ["Checkpoint", "RunFolder", "write_atomically"]
 
-_LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography", "pynacl")
+_LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography")
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:

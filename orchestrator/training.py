@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -127,10 +128,11 @@ def train(
                 cohort,
                 checkpoint.parameters,
                 engine.encoder,
+                partial(engine.submit, number),
                 plain_encoder if audit else None,
                 folder.state_dir,
             )
-            aggregation = engine.aggregate(number, cohort, trained.uploads)
+            aggregation = engine.aggregate(number, cohort)
             if number < config.federation.rounds:
                 engine.prepare(number + 1)
             difference, bound = _audit(config, checkpoint.parameters, aggregation.parameters, trained)

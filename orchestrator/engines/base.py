@@ -69,8 +69,12 @@ class Engine(ABC):
         """Begin whatever of the round can be done before the uploads exist; returns at once."""
 
     @abstractmethod
-    def aggregate(self, round: int, cohort: Sequence[int], uploads: Sequence[Any]) -> Aggregation:
-        """Aggregate the uploads of the cohort's slots.
+    def submit(self, round: int, slot: int, client: int, upload: Any) -> None:
+        """Take one client's upload, as its encoder made it, while other clients may still be training."""
+
+    @abstractmethod
+    def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
+        """Aggregate what was submitted for every slot of the cohort.
 
         Raises:
             ProtocolError: naming peer, phase and round; the engine must then be closed.

@@ -91,6 +91,7 @@ class PlaintextEngine(Engine):
         self._parameters, self._clip_norm = parameters, clip_norm
         self._stddev = 2.0**0.5 * server_stddev(noise_multiplier, clip_norm)
         self._model = np.zeros(0)
+        self._uploads: dict[int, PlainUpload] = {}
 
     @property
     def encoder(self) -> Encoder:
@@ -99,8 +100,12 @@ class PlaintextEngine(Engine):
     def start(self, parameters: np.ndarray) -> None:
         self._model = parameters.astype(np.float64)
 
-    def aggregate(self, round: int, cohort: Sequence[int], uploads: Sequence[PlainUpload]) -> Aggregation:
+    def submit(self, round: int, slot: int, client: int, upload: PlainUpload) -> None:
+        self._uploads[slot] = upload
+
+    def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
         started = time.perf_counter()
+        uploads = [self._uploads.pop(slot) for slot in range(len(cohort))]
         self._model = float64_aggregate(self._model, self._parameters, self._clip_norm, uploads)
         if self._stddev:
             self._model = self._model + gaussian(len(self._model), self._stddev, Prg())

@@ -95,6 +95,7 @@ class EmbeddedEngine(Engine):
         self._channels: dict[str, Channel] = {}
         self._position = Position()
         self._encoder: SealingEncoder | None = None
+        self._upload_bytes = 0
 
     @property
     def encoder(self) -> SealingEncoder:
@@ -145,17 +146,19 @@ class EmbeddedEngine(Engine):
 
     def prepare(self, round: int) -> None:
         for channel in self._channels.values():
-            channel.send_message({"type": "prepare", "round": round})
+            self._send(channel, {"type": "prepare", "round": round})
 
-    def aggregate(
-        self, round: int, cohort: Sequence[int], uploads: Sequence[tuple[bytes, bytes]]
-    ) -> Aggregation:
+    def submit(self, round: int, slot: int, client: int, upload: tuple[bytes, bytes]) -> None:
         self._position.phase, self._position.round = "upload", round
-        for server, channel in enumerate(self._channels.values()):
-            envelopes = [upload[server] for upload in uploads]
-            channel.send_message(
-                {"type": "aggregate", "round": round, "cohort": list(cohort), "envelopes": envelopes}
-            )
+        for channel, envelope in zip(self._channels.values(), upload, strict=True):
+            order = {"type": "upload", "round": round, "slot": slot, "client": client, "envelope": envelope}
+            self._send(channel, order)
+        self._upload_bytes += sum(map(len, upload))
+
+    def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
+        self._position.phase, self._position.round = "aggregation", round
+        for channel in self._channels.values():
+            self._send(channel, {"type": "aggregate", "round": round, "cohort": list(cohort)})
         replies = self._collect("result")
         shares = [
             VectorShare(np.frombuffer(replies[f"server {k}"]["share"], dtype="<u8"), self._vectors.model_bits, k)
@@ -171,9 +174,10 @@ class EmbeddedEngine(Engine):
             preprocessing_seconds=max(reply["preprocessing_seconds"] for reply in both),
             preprocessing_bytes=(both[0]["preprocessing_bytes"], both[1]["preprocessing_bytes"]),
             waited_seconds=max(reply["waited_seconds"] for reply in both),
-            upload_bytes=sum(len(part) for upload in uploads for part in upload) // max(1, len(uploads)),
+            upload_bytes=self._upload_bytes // len(cohort),
             download_bytes=sum(len(reply["share"]) for reply in both),
         )
+        self._upload_bytes = 0
         return Aggregation(parameters, cost)
 
     def close(self) -> None:
@@ -187,6 +191,14 @@ class EmbeddedEngine(Engine):
                 if stream is not None:
                     stream.close()
         self._children.clear()
+
+    def _send(self, channel: Channel, order: dict[str, Any]) -> None:
+        """Give an order; where the server has gone, hear first whether it or the other one said why."""
+        try:
+            channel.send_message(order)
+        except PeerLostError:
+            self._collect("nothing")
+            raise
 
     def _spawn(self, role: str, token: bytes) -> None:
         log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process

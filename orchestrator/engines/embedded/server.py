@@ -48,6 +48,7 @@ class Server:
         self._orchestrator = orchestrator
         self._position = position
         self._batches: dict[int, tuple[Batch, float, int]] = {}
+        self._uploads: dict[tuple[int, int], tuple[int, Upload]] = {}
 
     def setup(self, order: dict[str, Any], peer: Channel, dealer: Channel) -> None:
         """Take over the public parameters and model; the model's share is the model itself at server 0 and 0 at 1."""
@@ -76,11 +77,24 @@ class Server:
                 raise self._dealer.error(DisagreementError, str(error)) from None
             self._batches[round] = (batch, time.perf_counter() - started, self._dealer.received_bytes - before)
 
+    def upload(self, order: dict[str, Any]) -> None:
+        """Open one client's envelope and keep its shares for the round."""
+        number, slot, client = order["round"], order["slot"], order["client"]
+        with self.phase("upload", number):
+            header = UploadHeader(self._run, number, slot, client, self.index)
+            try:
+                message = self._keypair.open(order["envelope"])
+                shares = unpack_upload(message, header, len(self._model.values), len(score_names(self._parameters)))
+                if (number, slot) in self._uploads:
+                    raise ValueError(f"a second upload for slot {slot}")
+            except ValueError as error:
+                raise DisagreementError(f"client {client}", "upload", number, str(error)) from None
+            self._uploads[number, slot] = (client, shares)
+
     def aggregate(self, order: dict[str, Any]) -> dict[str, Any]:
         """One round; returns the reply for the orchestrator: the noisy share and what it cost."""
         number: int = order["round"]
-        with self.phase("upload", number):
-            uploads = [self._open(order, slot) for slot in range(self._parameters.cohort)]
+        uploads = self._complete(number, order["cohort"])
         started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
         with self.phase("handshake", number):
             self._agree({"round": number, "cohort": order["cohort"]})
@@ -114,14 +128,15 @@ class Server:
         self._position.phase, self._position.round = name, round
         yield
 
-    def _open(self, order: dict[str, Any], slot: int) -> Upload:
-        client = order["cohort"][slot]
-        header = UploadHeader(self._run, order["round"], slot, client, self.index)
-        try:
-            message = self._keypair.open(order["envelopes"][slot])
-            return unpack_upload(message, header, len(self._model.values), len(score_names(self._parameters)))
-        except ValueError as error:
-            raise DisagreementError(f"client {client}", "upload", order["round"], str(error)) from None
+    def _complete(self, number: int, cohort: list[int]) -> list[Upload]:
+        """The shares of every slot of the cohort, exactly as announced."""
+        with self.phase("upload", number):
+            held, self._uploads = self._uploads, {}
+            found = {slot: client for (round, slot), (client, _) in held.items() if round == number}
+            if found != dict(enumerate(cohort)) or len(cohort) != self._parameters.cohort:
+                reason = f"announced the cohort {cohort}, but uploads came from {list(found.values())}"
+                raise self._orchestrator.error(DisagreementError, reason)
+            return [held[number, slot][1] for slot in range(len(cohort))]
 
     def _agree(self, statement: dict[str, Any]) -> None:
         """Compare digests of what both servers must hold alike; naming what differs needs one more exchange."""
@@ -160,6 +175,8 @@ def serve(server: Server, orchestrator: Channel, listener: Any, assignment: Assi
             orchestrator.send_message({"type": "ready"})
         elif kind == "prepare":
             server.prepare(order["round"])
+        elif kind == "upload":
+            server.upload(order)
         elif kind == "aggregate":
             orchestrator.send_message(server.aggregate(order))
         else:
