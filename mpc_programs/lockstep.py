@@ -19,7 +19,7 @@ __all__ = ["exchange", "gather", "run", "run_locally"]
 Protocol = Coroutine[bytes, bytes, Any]
 
 
-class exchange:  # noqa: N801 - read as a verb: `await exchange(payload)`
+class exchange:
     """Awaitable: hand `payload` to the peer and receive its payload of the same length."""
 
     def __init__(self, payload: bytes) -> None:
@@ -32,7 +32,7 @@ class exchange:  # noqa: N801 - read as a verb: `await exchange(payload)`
         return received
 
 
-class gather:  # noqa: N801
+class gather:
     """Awaitable: advance all coroutines in lock-step; the tuple of their results."""
 
     def __init__(self, *protocols: Protocol) -> None:

@@ -83,7 +83,5 @@ async def factors(ops: Any, parameters: RoundParameters, scores: Mapping[str, An
     rule = RULES[parameters.rule]
     if parameters.ratio_max is None:
         return await rule.weights(ops, parameters, scores)
-    weights, clip = await gather(
-        rule.weights(ops, parameters, scores), clip_factors(ops, ratio, parameters.ratio_max)
-    )
+    weights, clip = await gather(rule.weights(ops, parameters, scores), clip_factors(ops, ratio, parameters.ratio_max))
     return await ops.multiply(weights, clip)

@@ -35,9 +35,7 @@ def create_engine(config: Config) -> Engine:
     """The engine that `engine.name` asks for; not started yet."""
     parameters, privacy = round_parameters(config), config.privacy
     if config.engine.name == "plaintext":
-        return PlaintextEngine(
-            parameters, clip_norm=privacy.clip_norm, noise_multiplier=privacy.noise_multiplier
-        )
+        return PlaintextEngine(parameters, clip_norm=privacy.clip_norm, noise_multiplier=privacy.noise_multiplier)
     return EmbeddedEngine(
         parameters,
         vector_format(config),

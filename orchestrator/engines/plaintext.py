@@ -75,7 +75,8 @@ def float64_aggregate(
 ) -> np.ndarray:
     """w - sum_i s_i Delta_i in float64 (SaFeGNN, Algorithm 1, line 23): what the other engines must agree with."""
     scores = {
-        name: np.array([upload.scores[name] for upload in uploads]) for name in RULES[parameters.rule].ranges(parameters)
+        name: np.array([upload.scores[name] for upload in uploads])
+        for name in RULES[parameters.rule].ranges(parameters)
     }
     ratio = None if clip_norm is None else np.array([upload.norm for upload in uploads]) / clip_norm
     weights = run_locally(factors(Float64(), parameters, scores, ratio))

@@ -51,7 +51,9 @@ def division_rounds(low, high):
     """From the closed form T_n(t) = cosh(n acosh t), not from the recurrence that the program uses."""
     wide = high > 16 * low
     t0 = (high + low) / max(high - low, 1e-12)
-    steps = next(k for k in range(60) if 1 / math.cosh(min(700, 2**k * math.acosh(t0))) <= 2.0 ** (-17 if wide else -33))
+    steps = next(
+        k for k in range(60) if 1 / math.cosh(min(700, 2**k * math.acosh(t0))) <= 2.0 ** (-17 if wide else -33)
+    )
     return steps + 3 * wide
 
 

@@ -170,7 +170,9 @@ def connect(
     return channel
 
 
-def accept(listener: socket.socket, expected: set[str], token: bytes, position: Position, timeout_sec: float) -> Channel:
+def accept(
+    listener: socket.socket, expected: set[str], token: bytes, position: Position, timeout_sec: float
+) -> Channel:
     """Accept the next connection of one of the expected roles; strangers without the token are turned away.
 
     Raises:

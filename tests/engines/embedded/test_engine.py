@@ -1,0 +1,237 @@
+"""Real processes: the round works, and whatever dies, stalls or disagrees ends it with a typed error."""
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpc_programs.rules import RoundParameters
+from orchestrator.engines.embedded.engine import EmbeddedEngine
+from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
+from orchestrator.errors import (
+    ConfigError,
+    DisagreementError,
+    PeerLostError,
+    PeerTimeoutError,
+    ProtocolError,
+    RangeError,
+)
+from orchestrator.sharing.fixed_point import VectorFormat
+
+FORMAT = VectorFormat(25, 32, 6)
+PARAMETERS = RoundParameters("f2gnn", 2, ratio_max=64.0)
+FAULTY = str(Path(__file__).with_name("faulty.py"))
+MODEL = np.linspace(-1, 1, 30)
+
+
+def engine(**options):
+    return EmbeddedEngine(PARAMETERS, FORMAT, clip_norm=1.0, timeout_sec=options.pop("timeout_sec", 20.0), **options)
+
+
+def faulty(role, phase, number, signal="SIGKILL"):
+    return {role: [sys.executable, FAULTY, role, phase, str(number), signal]}
+
+
+def uploads(seed):
+    rng = np.random.default_rng(seed)
+    deltas = [rng.normal(size=len(MODEL)) * scale for scale in (0.05, 0.5)]
+    return [
+        PlainUpload(delta, float(np.linalg.norm(delta)), {"balance": rng.random(), "fairness": rng.random()})
+        for delta in deltas
+    ]
+
+
+def play(running, number, plain=None, cohort=(4, 7)):
+    """One whole round; returns the aggregation."""
+    for slot, upload in enumerate(plain or uploads(number)):
+        sealed = running.encoder(upload.delta, upload.norm, upload.scores, number, slot, cohort[slot])
+        running.submit(number, slot, cohort[slot], sealed)
+    return running.aggregate(number, list(cohort))
+
+
+def gone(pids):
+    """None of the processes runs any more (they are children that have been waited for)."""
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.fixture(scope="module")
+def running():
+    with engine() as started:
+        started.start(MODEL)
+        yield started
+
+
+def test_rounds_follow_each_other_and_costs_are_counted(running):
+    model = MODEL
+    for number in (1, 2, 3):
+        if number != 2:  # the second round must fetch its preprocessing itself
+            running.prepare(number)
+        result = play(running, number)
+        expected = float64_aggregate(model, PARAMETERS, 1.0, uploads(number))
+        assert np.abs(result.parameters - expected).max() <= FORMAT.error_bound(2, 1.0)
+        model = result.parameters
+        cost = result.cost
+        assert cost.online_bytes[0] == cost.online_bytes[1] < 16_000
+        assert 0 < cost.rounds <= 64
+        assert cost.preprocessing_bytes[0] == 20 < cost.preprocessing_bytes[1]
+        assert cost.upload_bytes <= 3 * 8 * len(MODEL) + 1000
+        assert cost.download_bytes == 16 * len(MODEL)
+
+
+def test_noise_is_added_by_both_servers():
+    d, sigma = 4000, 0.5
+    parameters = RoundParameters("fedavg", 1, ratio_max=64.0)
+    with EmbeddedEngine(parameters, FORMAT, clip_norm=1.0, noise_multiplier=sigma, timeout_sec=20.0) as noisy:
+        noisy.start(np.zeros(d))
+        sealed = noisy.encoder(np.zeros(d), 0.0, {}, 1, 0, 0)
+        noisy.submit(1, 0, 0, sealed)
+        noise = noisy.aggregate(1, [0]).parameters
+    assert abs(noise.std() / (2 * sigma) - 1) < 5 / np.sqrt(2 * d)
+    assert abs(noise.mean()) < 5 * 2 * sigma / np.sqrt(d)
+
+
+@pytest.mark.parametrize("role", ["server 0", "server 1"])
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [("handshake", 0), ("preprocessing", 1), ("upload", 1), ("handshake", 2), ("online", 2), ("release", 2)],
+)
+def test_a_killed_server_ends_the_round(role, phase, number):
+    with engine(commands=faulty(role, phase, number)) as struck, pytest.raises(PeerLostError) as caught:
+        struck.start(MODEL)
+        pids = struck.pids.values()
+        for current in (1, 2, 3):
+            struck.prepare(current)
+            play(struck, current)
+    assert caught.value.peer == role
+    assert caught.value.round == number
+    assert "status -9" in str(caught.value)
+    gone(pids if number else [])
+
+
+def test_a_killed_dealer_ends_the_round():
+    with engine(commands=faulty("dealer", "preprocessing", 2)) as struck, pytest.raises(PeerLostError) as caught:
+        struck.start(MODEL)
+        for current in (1, 2):
+            struck.prepare(current)
+            play(struck, current)
+    assert (caught.value.peer, caught.value.phase, caught.value.round) == ("dealer", "preprocessing", 2)
+
+
+@pytest.mark.parametrize(
+    ("role", "phase"), [("server 0", "online"), ("server 1", "upload"), ("dealer", "preprocessing")]
+)
+def test_a_stalled_process_ends_the_round_within_the_timeout(role, phase):
+    struck = engine(commands=faulty(role, phase, 1, "SIGSTOP"), timeout_sec=1.5)
+    with struck, pytest.raises(PeerTimeoutError) as caught:
+        struck.start(MODEL)
+        play(struck, 1)
+    assert (caught.value.peer, caught.value.round) == (role, 1)
+
+
+def test_a_port_in_use_is_one_clear_line():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with engine(ports=(0, port, 0)) as blocked, pytest.raises(ConfigError, match=f"port {port} of server 1"):
+            blocked.start(MODEL)
+
+
+def test_a_command_that_is_no_server_is_reported_with_its_last_words():
+    command = [sys.executable, "-c", "raise SystemExit('no such thing')"]
+    with engine(commands={"server 1": command}) as broken, pytest.raises(PeerLostError, match="no such thing"):
+        broken.start(MODEL)
+
+
+def submit(running, number, places):
+    """Uploads sealed for one place and submitted for another."""
+    for upload, (sealed_for, announced) in zip(uploads(1), places, strict=True):
+        sealed = running.encoder(upload.delta, upload.norm, upload.scores, *sealed_for)
+        running.submit(number, *announced, sealed)
+
+
+@pytest.mark.parametrize(
+    ("places", "cohort", "text"),
+    [
+        ([((1, 0, 4), (0, 4)), ((1, 1, 7), (1, 8))], [4, 8], "client 8: the upload is meant for another client"),
+        ([((1, 0, 4), (0, 4)), ((1, 0, 4), (1, 4))], [4, 4], "client 4: the upload is meant for another slot"),
+        ([((2, 0, 4), (0, 4)), ((1, 1, 7), (1, 7))], [4, 7], "client 4: the upload is meant for another round"),
+        ([((1, 0, 4), (0, 4)), ((1, 0, 4), (0, 4))], [4, 7], "client 4: a second upload for slot 0"),
+        ([((1, 0, 4), (0, 4)), ((1, 1, 7), (1, 7))], [4, 9], "orchestrator: announced the cohort"),
+        ([((1, 0, 4), (0, 4)), ((1, 1, 7), (1, 7))], [4], "orchestrator: announced the cohort"),
+    ],
+)
+def test_misplaced_uploads_are_refused_by_name(places, cohort, text):
+    with engine() as refusing, pytest.raises(DisagreementError, match=text):
+        refusing.start(MODEL)
+        submit(refusing, 1, places)
+        refusing.aggregate(1, cohort)
+
+
+def test_swapped_and_damaged_envelopes_are_refused():
+    upload = uploads(1)[0]
+    for change in (lambda pair: pair[::-1], lambda pair: (pair[0], pair[1][:-1] + bytes([pair[1][-1] ^ 1]))):
+        with engine() as refusing, pytest.raises(DisagreementError, match="client 4: the envelope is damaged"):
+            refusing.start(MODEL)
+            sealed = refusing.encoder(upload.delta, upload.norm, upload.scores, 1, 0, 4)
+            refusing.submit(1, 0, 4, change(sealed))
+            refusing.aggregate(1, [4, 7])
+
+
+def test_an_envelope_of_an_earlier_run_is_refused():
+    upload = uploads(1)[0]
+    with engine() as earlier, engine() as later, pytest.raises(DisagreementError, match="client 4"):
+        earlier.start(MODEL)
+        later.start(MODEL)
+        later.submit(1, 0, 4, earlier.encoder(upload.delta, upload.norm, upload.scores, 1, 0, 4))
+        later.aggregate(1, [4, 7])
+
+
+def test_servers_that_disagree_on_the_cohort_stop_before_computing():
+    with engine() as split, pytest.raises(ProtocolError, match="another cohort"):
+        split.start(MODEL)
+        plain = uploads(1)
+        for k, channel in enumerate(split._channels.values()):
+            cohort = [4, 7 + k]
+            for slot, client in enumerate(cohort):
+                sealed = split.encoder(plain[slot].delta, plain[slot].norm, plain[slot].scores, 1, slot, client)
+                order = {"type": "upload", "round": 1, "slot": slot, "client": client, "envelope": sealed[k]}
+                channel.send_message(order)
+            channel.send_message({"type": "aggregate", "round": 1, "cohort": cohort})
+        split._collect("result")
+
+
+def test_a_model_that_leaves_the_range_is_refused():
+    parameters = RoundParameters("fedavg", 1)
+    with EmbeddedEngine(parameters, FORMAT, timeout_sec=20.0) as growing:
+        growing.start(np.array([31.0]))
+        delta = np.array([-20.0])
+        growing.submit(1, 0, 0, growing.encoder(delta, 20.0, {}, 1, 0, 0))
+        with pytest.raises(RangeError, match=r"sharing\.integer_bits"):
+            growing.aggregate(1, [0])
+
+
+def test_clients_refuse_what_cannot_be_shared(running):
+    good = {"balance": 0.5, "fairness": 0.5}
+    for delta, norm, scores, text in (
+        ([np.nan], 1.0, good, "client 9: the update holds NaN"),
+        ([100.0], 100.0, good, r"client 9: .* sharing\.integer_bits"),
+        ([0.1], 0.1, {"balance": 1.5, "fairness": 0.5}, "balance score 1.5 lies outside"),
+        ([0.1], 0.1, {"balance": 0.5, "fairness": float("nan")}, "fairness score nan lies outside"),
+    ):
+        with pytest.raises(RangeError, match=text):
+            running.encoder(np.array(delta), norm, scores, 1, 0, 9)
+
+
+def test_closing_leaves_no_process_behind():
+    closing = engine()
+    closing.start(MODEL)
+    pids = list(closing.pids.values())
+    closing.close()
+    closing.close()
+    gone(pids)
