@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
-__all__ = ["exchange", "gather", "run", "run_locally"]
+__all__ = ["Protocol", "exchange", "gather", "run", "run_locally"]
 
 Protocol = Coroutine[bytes, bytes, Any]
+"""A coroutine that yields payloads for the peer and is sent the peer's."""
 
 
 class exchange:

@@ -65,7 +65,7 @@ def compute(protocol, *inputs):
     run(protocol(SharedArithmetic(0, tally), *(pair[0] for pair in inputs)), lambda payload: payload)
     messages = deal(tally.taken)
     sides = [
-        protocol(SharedArithmetic(k, Batch(tally.taken, k, messages[k])), *(pair[k] for pair in inputs)) for k in (0, 1)
+        protocol(SharedArithmetic(k, Batch.from_dealer(tally.taken, k, messages[k])), *(pair[k] for pair in inputs)) for k in (0, 1)
     ]
     results, rounds, _ = run_pair(*sides)
     return reveal(results), rounds

@@ -29,7 +29,8 @@ class RoundCost:
         online_seconds: from the handshake between the servers to both noisy shares being ready.
         online_bytes: sent to the other server in that time, (server 0, server 1).
         rounds: exchanges between the servers in that time.
-        preprocessing_seconds, preprocessing_bytes: making this round's correlations, wherever in time that was.
+        preprocessing_seconds, preprocessing_bytes: making this round's correlations, wherever in time that was; bytes
+            that each server sent to the other one, or received from the dealer.
         waited_seconds: how long the round stood still for its preprocessing.
         upload_bytes: what one client of the cohort sent, mean over the cohort.
         download_bytes: what one client received: the released model.

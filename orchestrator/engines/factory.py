@@ -41,6 +41,7 @@ def create_engine(config: Config) -> Engine:
         vector_format(config),
         clip_norm=privacy.clip_norm,
         noise_multiplier=privacy.noise_multiplier,
+        preprocessing=config.engine.preprocessing,
         timeout_sec=config.engine.timeout_sec,
         ports=config.engine.ports,
     )

@@ -1,4 +1,4 @@
-"""The embedded engine as the orchestrator sees it: three processes, sealed envelopes in, a released model out.
+"""The embedded engine as the orchestrator sees it: two or three processes, sealed envelopes in, a released model out.
 
 The orchestrator carries ciphertexts and reconstructs the noisy model from two noisy shares; it sees no other share.
 In this version all processes run on one machine and trust its loopback interface; a session token keeps strangers out.
@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class _Child:
 
 
 class EmbeddedEngine(Engine):
-    """Two server processes and a dealer process on this machine."""
+    """Two server processes on this machine, and a dealer process where asked for."""
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class EmbeddedEngine(Engine):
         *,
         clip_norm: float | None = None,
         noise_multiplier: float = 0.0,
+        preprocessing: Literal["ot", "dealer"] = "ot",
         timeout_sec: float = 60.0,
         ports: tuple[int, int, int] | None = None,
         commands: dict[str, list[str]] | None = None,
@@ -78,6 +79,7 @@ class EmbeddedEngine(Engine):
             vectors: fixed-point format of updates and model.
             clip_norm: C; None where updates are not clipped.
             noise_multiplier: sigma; each server adds N(0, 2 sigma^2 C^2).
+            preprocessing: "ot", by the two servers alone, or "dealer", by a third process.
             timeout_sec: longest silence of a peer.
             ports: for server 0, server 1 and the dealer; None takes free ones.
             commands: how to start a role's process, for tests that need one to fail.
@@ -89,6 +91,7 @@ class EmbeddedEngine(Engine):
         self._noise_stddev = server_stddev(noise_multiplier, clip_norm)
         vectors.check_noise(self._noise_stddev)
         self._timeout_sec = timeout_sec
+        self._roles = [role for role in _MODULES if preprocessing == "dealer" or role != "dealer"]
         self._ports = dict(zip(_MODULES, ports or (0, 0, 0), strict=True))
         self._commands = {role: [sys.executable, "-m", module] for role, module in _MODULES.items()} | (commands or {})
         self._children: dict[str, _Child] = {}
@@ -114,7 +117,7 @@ class EmbeddedEngine(Engine):
         run, token = secrets.token_bytes(16), secrets.token_bytes(32)
         model = self._vectors.encode_model(parameters).astype("<u8").tobytes()
         try:
-            for role in _MODULES:
+            for role in self._roles:
                 self._spawn(role, token)
             for child in self._children.values():
                 self._await_ready(child)
@@ -134,7 +137,7 @@ class EmbeddedEngine(Engine):
                         "noise_stddev": self._noise_stddev,
                         "model": model,
                         "peer": addresses["server 1"],
-                        "dealer": addresses["dealer"],
+                        "dealer": addresses.get("dealer"),
                     }
                 )
             self._collect("ready")

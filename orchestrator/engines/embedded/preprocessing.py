@@ -69,10 +69,23 @@ class Tally:
 
 
 class Batch:
-    """One server's correlations for one round, consumed from front to back."""
+    """One server's correlations for one round, consumed from front to back, each once."""
 
-    def __init__(self, demand: Demand, owner: int, message: bytes) -> None:
-        """Args: message: what `deal` made for this server.
+    def __init__(
+        self,
+        demand: Demand,
+        triples: tuple[np.ndarray, np.ndarray, np.ndarray],
+        bit_triples: tuple[np.ndarray, np.ndarray, np.ndarray],
+        bits: tuple[np.ndarray, np.ndarray],
+    ) -> None:
+        """Args: triples, bit_triples, bits: as the methods of those names return them, for the whole demand."""
+        self._demand = demand
+        self._arrays = {"triples": triples, "bit_triples": bit_triples, "bits": bits}
+        self._used = dict.fromkeys(self._arrays, 0)
+
+    @classmethod
+    def from_dealer(cls, demand: Demand, owner: int, message: bytes) -> Batch:
+        """Expand what `deal` made for this server.
 
         Raises:
             ValueError: the message has the wrong length.
@@ -82,45 +95,40 @@ class Batch:
             raise ValueError(f"the dealer's message has {len(message)} bytes, expected {expected}")
         prg = Prg(message[:SEED_BYTES])
         t, b, r = astuple(demand)
-        self._a, self._b = prg.ring128(t), prg.ring128(t)
-        self._bit_a, self._bit_b, self._r = prg.bits(b), prg.bits(b), prg.bits(r)
+        first, second = prg.ring128(t), prg.ring128(t)
+        bit_first, bit_second, bit = prg.bits(b), prg.bits(b), prg.bits(r)
         if owner == 0:
-            self._c, self._bit_c, self._r_sum = prg.ring128(t), prg.bits(b), prg.ring128(r)
+            product, bit_product, bit_sum = prg.ring128(t), prg.bits(b), prg.ring128(r)
         else:
             corrections = message[SEED_BYTES:]
             split, end = 16 * t, 16 * t + (b + 7) // 8
-            self._c = from_bytes128(corrections[:split])
+            product, bit_sum = from_bytes128(corrections[:split]), from_bytes128(corrections[end:])
             packed = np.frombuffer(corrections[split:end], dtype=np.uint8)
-            self._bit_c = np.unpackbits(packed, count=b, bitorder="little")
-            self._r_sum = from_bytes128(corrections[end:])
-        self._used = {"triples": 0, "bit_triples": 0, "bits": 0}
-        self._demand = demand
+            bit_product = np.unpackbits(packed, count=b, bitorder="little")
+        return cls(demand, (first, second, product), (bit_first, bit_second, bit_product), (bit, bit_sum))
 
-    def triples(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        where = self._take("triples", count)
-        return self._a[where], self._b[where], self._c[where]
+    def triples(self, count: int) -> tuple[np.ndarray, ...]:
+        return self._take("triples", count)
 
-    def bit_triples(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        where = self._take("bit_triples", count)
-        return self._bit_a[where], self._bit_b[where], self._bit_c[where]
+    def bit_triples(self, count: int) -> tuple[np.ndarray, ...]:
+        return self._take("bit_triples", count)
 
-    def bits(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        where = self._take("bits", count)
-        return self._r[where], self._r_sum[where]
+    def bits(self, count: int) -> tuple[np.ndarray, ...]:
+        return self._take("bits", count)
 
-    def _take(self, kind: str, count: int) -> slice:
+    def _take(self, kind: str, count: int) -> tuple[np.ndarray, ...]:
         start = self._used[kind]
         if start + count > getattr(self._demand, kind):
             raise RuntimeError(f"the round takes more {kind} than were prepared ({getattr(self._demand, kind)})")
         self._used[kind] = start + count
-        return slice(start, start + count)
+        return tuple(array[start : start + count] for array in self._arrays[kind])
 
 
 def deal(demand: Demand) -> tuple[bytes, bytes]:
     """A fresh batch: the message for server 0 (16 bytes) and for server 1 (16 t + b/8 + 16 r + 16 bytes)."""
     seeds = (fresh_seed(), fresh_seed())
     t, b, r = astuple(demand)
-    first = Batch(demand, 0, seeds[0])
+    first = Batch.from_dealer(demand, 0, seeds[0])
     prg = Prg(seeds[1])
     a, b_, bit_a, bit_b, bit_r = prg.ring128(t), prg.ring128(t), prg.bits(b), prg.bits(b), prg.bits(r)
     a0, b0, c0 = first.triples(t)

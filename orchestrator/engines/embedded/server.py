@@ -18,10 +18,12 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from mpc_programs.lockstep import run
+from mpc_programs.lockstep import Protocol, run
 from mpc_programs.rules import RoundParameters
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.channel import Channel, Position, accept, connect
+from orchestrator.engines.embedded.generation import generate
+from orchestrator.engines.embedded.ot import OtExtension
 from orchestrator.engines.embedded.preprocessing import Batch
 from orchestrator.engines.embedded.process import Assignment, begin
 from orchestrator.engines.embedded.program import aggregate, demand, score_names
@@ -50,8 +52,12 @@ class Server:
         self._batches: dict[int, tuple[Batch, float, int]] = {}
         self._uploads: dict[tuple[int, int], tuple[int, Upload]] = {}
 
-    def setup(self, order: dict[str, Any], peer: Channel, dealer: Channel) -> None:
-        """Take over the public parameters and model; the model's share is the model itself at server 0 and 0 at 1."""
+    def setup(self, order: dict[str, Any], peer: Channel, dealer: Channel | None) -> None:
+        """Take over the public parameters and model; the model's share is the model itself at server 0 and 0 at 1.
+
+        Args:
+            dealer: the connection to the dealer; None where the servers make their correlations themselves.
+        """
         self._peer, self._dealer = peer, dealer
         self._run: bytes = order["run"]
         self._parameters = RoundParameters(**order["parameters"])
@@ -63,19 +69,30 @@ class Server:
         self._model = VectorShare(own, self._vectors.model_bits, self.index)
         with self.phase("handshake", 0):
             self._agree({"program": PROGRAM, "run": self._run, "model": len(model), "noise": self._noise_stddev,
-                         "parameters": order["parameters"], "vectors": order["vectors"]})  # fmt: skip
+                         "parameters": order["parameters"], "vectors": order["vectors"],
+                         "preprocessing": dealer is None})  # fmt: skip
+        if dealer is None:
+            with self.phase("preprocessing", 0):
+                self._transfers = self._run_with_peer(OtExtension.create())
 
     def prepare(self, round: int) -> None:
-        """Fetch the correlations of a coming round from the dealer."""
+        """Make a coming round's correlations with the other server, or fetch them from the dealer."""
         with self.phase("preprocessing", round):
-            started, before = time.perf_counter(), self._dealer.received_bytes
-            self._dealer.send_message({"round": round, "demand": astuple(self._demand)})
-            message = self._dealer.receive()
-            try:
-                batch = Batch(self._demand, self.index, message)
-            except ValueError as error:
-                raise self._dealer.error(DisagreementError, str(error)) from None
-            self._batches[round] = (batch, time.perf_counter() - started, self._dealer.received_bytes - before)
+            started = time.perf_counter()
+            if self._dealer is None:
+                before = self._peer.sent_bytes
+                batch = self._run_with_peer(generate(self._transfers, self.index, self._demand))
+                count = self._peer.sent_bytes - before
+            else:
+                before = self._dealer.received_bytes
+                self._dealer.send_message({"round": round, "demand": astuple(self._demand)})
+                message = self._dealer.receive()
+                try:
+                    batch = Batch.from_dealer(self._demand, self.index, message)
+                except ValueError as error:
+                    raise self._dealer.error(DisagreementError, str(error)) from None
+                count = self._dealer.received_bytes - before
+            self._batches[round] = (batch, time.perf_counter() - started, count)
 
     def upload(self, order: dict[str, Any]) -> None:
         """Open one client's envelope and keep its shares for the round."""
@@ -95,20 +112,19 @@ class Server:
         """One round; returns the reply for the orchestrator: the noisy share and what it cost."""
         number: int = order["round"]
         uploads = self._complete(number, order["cohort"])
-        started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
-        with self.phase("handshake", number):
-            self._agree({"round": number, "cohort": order["cohort"]})
         waited = time.perf_counter()
         if number not in self._batches:
             self.prepare(number)
         batch, preprocessing_seconds, preprocessing_bytes = self._batches.pop(number)
-        waited = time.perf_counter() - waited
+        started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
+        with self.phase("handshake", number):
+            self._agree({"round": number, "cohort": order["cohort"]})
         with self.phase("online", number):
             ops = SharedArithmetic(self.index, batch)
             protocol = aggregate(ops, self._parameters, self._vectors, uploads, self._model)
-            result = run(protocol, self._peer.exchange)
+            result = self._run_with_peer(protocol)
             noisy = self._add_noise(result)
-        online_seconds = time.perf_counter() - started - waited
+        online_seconds = time.perf_counter() - started
         with self.phase("release", number):
             self._model = noisy
             return {
@@ -119,7 +135,7 @@ class Server:
                 "rounds": self._peer.exchanges - exchanges,
                 "preprocessing_seconds": preprocessing_seconds,
                 "preprocessing_bytes": preprocessing_bytes,
-                "waited_seconds": waited,
+                "waited_seconds": started - waited,
             }
 
     @contextmanager
@@ -147,6 +163,13 @@ class Server:
         if differing:
             raise self._peer.error(DisagreementError, f"holds another {', '.join(differing)} than server {self.index}")
 
+    def _run_with_peer(self, protocol: Protocol) -> Any:
+        """Run a protocol with the other server; what it finds wrong with a message is that server's fault."""
+        try:
+            return run(protocol, self._peer.exchange)
+        except ValueError as error:
+            raise self._peer.error(DisagreementError, str(error)) from None
+
     def _add_noise(self, share: VectorShare) -> VectorShare:
         if not self._noise_stddev:
             return share
@@ -156,7 +179,6 @@ class Server:
 
 def serve(server: Server, orchestrator: Channel, listener: Any, assignment: Assignment, position: Position) -> None:
     """Follow the orchestrator's orders until it closes the connection."""
-    channels: list[Channel] = []
     while True:
         try:
             order = _next_order(orchestrator)
@@ -165,12 +187,13 @@ def serve(server: Server, orchestrator: Channel, listener: Any, assignment: Assi
         kind = order.get("type")
         if kind == "setup":
             timeout_sec, token, role = assignment.timeout_sec, assignment.token, assignment.role
-            dealer = connect(tuple(order["dealer"]), role, token, "dealer", position, timeout_sec)
+            dealer = None
+            if order["dealer"] is not None:
+                dealer = connect(tuple(order["dealer"]), role, token, "dealer", position, timeout_sec)
             if server.index == 0:
                 peer = connect(tuple(order["peer"]), role, token, "server 1", position, timeout_sec)
             else:
                 peer = accept(listener, {"server 0"}, token, position, timeout_sec)
-            channels += [dealer, peer]
             server.setup(order, peer, dealer)
             orchestrator.send_message({"type": "ready"})
         elif kind == "prepare":

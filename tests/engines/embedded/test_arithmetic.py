@@ -102,8 +102,7 @@ def test_scales_do_not_mix():
 def test_a_program_that_takes_more_than_was_prepared_stops():
     messages = deal(Demand(1, 0, 0))
     pairs = share([1.0, 2.0])
-    sides = [
-        SharedArithmetic(k, Batch(Demand(1, 0, 0), k, messages[k])).multiply(pairs[k], pairs[k]) for k in (0, 1)
-    ]
+    sides = [SharedArithmetic(k, Batch.from_dealer(Demand(1, 0, 0), k, messages[k])).multiply(pairs[k], pairs[k]) for k in (0, 1)]
     with pytest.raises(RuntimeError, match="more triples than were prepared"):
         run_pair(*sides)
+    sides[1].close()

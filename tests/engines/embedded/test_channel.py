@@ -59,7 +59,7 @@ def test_exchange_is_simultaneous_and_cannot_deadlock(size):
 def test_another_length_is_a_disagreement(pair):
     left, right = pair
     right.send(b"123")
-    with pytest.raises(DisagreementError, match=r"round 7, phase online: server 1: sent a message of 3 bytes .* 2 were"):
+    with pytest.raises(DisagreementError, match=r"round 7, phase online: server 1: sent a message of 3"):
         left.exchange(b"ab")
 
 
@@ -121,7 +121,7 @@ def test_strangers_are_turned_away_and_the_expected_peer_gets_in():
 
 def test_nobody_comes():
     listener = listen("127.0.0.1", 0)
-    with pytest.raises(PeerTimeoutError, match="server 0: did not connect in 0.2 s"):
+    with pytest.raises(PeerTimeoutError, match=r"server 0: did not connect in 0\.2 s"):
         accept(listener, {"server 0"}, b"t", Position(), 0.2)
     address = listener.getsockname()
     listener.close()

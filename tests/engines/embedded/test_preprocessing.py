@@ -12,7 +12,7 @@ COUNTS = st.integers(0, 40)
 @given(COUNTS, COUNTS, COUNTS)
 def test_correlations_hold(triples, bit_triples, bits):
     demand = Demand(triples, bit_triples, bits)
-    first, second = (Batch(demand, k, message) for k, message in enumerate(deal(demand)))
+    first, second = (Batch.from_dealer(demand, k, message) for k, message in enumerate(deal(demand)))
     a, b, c = (x + y & MASK128 for x, y in zip(first.triples(triples), second.triples(triples), strict=True))
     assert (a * b & MASK128 == c).all()
     pairs = zip(first.bit_triples(bit_triples), second.bit_triples(bit_triples), strict=True)
@@ -24,14 +24,14 @@ def test_correlations_hold(triples, bit_triples, bits):
 
 def test_batches_are_fresh():
     demand = Demand(4, 0, 0)
-    batches = [Batch(demand, 0, deal(demand)[0]).triples(4)[0] for _ in range(2)]
+    batches = [Batch.from_dealer(demand, 0, deal(demand)[0]).triples(4)[0] for _ in range(2)]
     assert not (batches[0] == batches[1]).any()
 
 
 def test_no_correlation_is_handed_out_twice():
     demand = Demand(4, 8, 2)
-    batch = Batch(demand, 0, deal(demand)[0])
-    whole = Batch(demand, 0, b"".join([]) or deal(demand)[0])
+    batch = Batch.from_dealer(demand, 0, deal(demand)[0])
+    whole = Batch.from_dealer(demand, 0, b"".join([]) or deal(demand)[0])
     first, second = batch.triples(2)[0], batch.triples(2)[0]
     assert not (first == second).any()
     with pytest.raises(RuntimeError, match="triples"):
@@ -48,12 +48,12 @@ def test_messages_have_the_stated_size_and_others_are_refused():
     assert len(second) == 16 + 16 * 3 + 3 + 16 * 5
     for owner, message in ((0, first + b"x"), (1, second[:-1]), (1, first)):
         with pytest.raises(ValueError, match="bytes, expected"):
-            Batch(demand, owner, message)
+            Batch.from_dealer(demand, owner, message)
 
 
 def test_each_side_alone_is_uniform():
     demand = Demand(2000, 0, 0)
     for owner, message in enumerate(deal(demand)):
-        for column in Batch(demand, owner, message).triples(2000):
+        for column in Batch.from_dealer(demand, owner, message).triples(2000):
             top = np.array([int(value) >> 127 for value in column])
             assert abs(top.mean() - 0.5) < 5 * 0.5 / np.sqrt(2000)

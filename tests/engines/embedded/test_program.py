@@ -31,7 +31,7 @@ def round_on_shares(parameters, model, uploads, clip_norm=None, vectors=FORMAT, 
         parts.append([unpack_upload(packed[k], headers[k], len(model), len(scores)) for k in (0, 1)])
     if sources is None:
         needed = demand(parameters)
-        sources = [Batch(needed, k, message) for k, message in enumerate(deal(needed))]
+        sources = [Batch.from_dealer(needed, k, message) for k, message in enumerate(deal(needed))]
     encoded = vectors.encode_model(model)
     start = [VectorShare(encoded, vectors.model_bits, 0), VectorShare(np.zeros_like(encoded), vectors.model_bits, 1)]
     sides = [
@@ -157,7 +157,7 @@ def run_many(monkeypatch, runs, sources=None):
     monkeypatch.setattr(program, "open_ring64", openings.open_ring64)
     outputs = []
     for _ in range(runs):
-        made = sources() if sources else [Batch(needed, k, message) for k, message in enumerate(deal(needed))]
+        made = sources() if sources else [Batch.from_dealer(needed, k, message) for k, message in enumerate(deal(needed))]
         shares, *_ = round_on_shares(parameters, np.zeros(3), uploads, 1.0, sources=made)
         outputs.append([share.values for share in shares])
     for owner in (0, 1):

@@ -1,0 +1,102 @@
+"""The servers' own preprocessing: multiplication and bit triples and daBits from oblivious transfer. No third party.
+
+Parties, adversary, channel: as in `ot`. What each learns: its own shares, which are uniform; the corrections that
+travel are masked by blocks that the receiver does not have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+import numpy as np
+
+from mpc_programs.lockstep import exchange
+from orchestrator.engines.embedded.ot import OtExtension
+from orchestrator.engines.embedded.preprocessing import Batch, Demand
+from orchestrator.sharing.prg import Prg
+from orchestrator.sharing.ring import MASK128, from_bytes128
+
+__all__ = ["generate"]
+
+_BITS = 128
+
+
+async def generate(transfers: OtExtension, owner: int, demand: Demand) -> Batch:
+    """One server's batch of fresh correlations.
+
+    Triples: with a, b this server's random shares, the cross products a_0 b_1 and a_1 b_0 are computed bit by bit of
+    b (Gilboa, CRYPTO '99): transfer k hides 2^k a in the difference of its two blocks. Bit triples: of a random
+    transfer, the exclusive or of the sender's two bits and the receiver's choice are random factors, and the sender's
+    first bit and the received one share their product; two transfers give both cross products. daBits: a random bit
+    of each server; the product of the two is a transfer with that correlation.
+
+    Rounds: 2. Bytes from each server: 4,096 a triple, 16 a bit triple, 32 for every second daBit. Leakage: none.
+    """
+    t, b, r = astuple(demand)
+    half = (r + 1) // 2
+    prg = Prg()
+    factor, multiplier = prg.uint64(2 * t).reshape(t, 2), prg.uint64(2 * t).reshape(t, 2)
+    bit_b, own_bits = prg.bits(b), prg.bits(2 * half)
+    # Where this server's random bits act as the sender's, and where as the receiver's choices.
+    sent, chosen = (own_bits[:half], own_bits[half:]) if owner == 0 else (own_bits[half:], own_bits[:half])
+    multiplier_bits = np.unpackbits(multiplier.astype("<u8").view(np.uint8).ravel(), bitorder="little")
+    first, second, received = await transfers.extend(np.concatenate([multiplier_bits, bit_b, chosen]))
+
+    split, end = _BITS * t, _BITS * t + b
+    scaled = _shifts(factor).reshape(split, 2)
+    carried = np.concatenate([scaled, np.stack([sent.astype(np.uint64), np.zeros(half, np.uint64)], axis=1)])
+    where = np.r_[0:split, end : end + half]
+    corrections = _subtract(_add(first[where], carried), second[where])
+    theirs = np.frombuffer(await exchange(corrections.astype("<u8").tobytes()), dtype="<u8").reshape(-1, 2)
+    choice = np.concatenate([multiplier_bits, chosen]).astype(bool)
+    hidden = received[where]
+    hidden[choice] = _add(hidden[choice], theirs[choice])
+
+    a, b_ = _integers(factor), _integers(multiplier)
+    products = _sums(hidden[:split], t) - _sums(first[:split], t)
+    c = a * b_ + products & MASK128
+
+    bit_a = ((first[split:end, 0] ^ second[split:end, 0]) & np.uint64(1)).astype(np.uint8)
+    cross = ((first[split:end, 0] ^ received[split:end, 0]) & np.uint64(1)).astype(np.uint8)
+    bit_c = bit_a & bit_b ^ cross
+
+    as_sender, as_receiver = -_integers(first[end:]), _integers(hidden[split:])
+    ordered = [as_sender, as_receiver] if owner == 0 else [as_receiver, as_sender]
+    bit_sums = own_bits.astype(object) - 2 * np.concatenate(ordered) & MASK128
+    return Batch(demand, (a, b_, c), (bit_a, bit_b, bit_c), (own_bits[:r], bit_sums[:r]))
+
+
+def _add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Modulo 2^128; uint64 of shape (n, 2), low half first."""
+    low = x[:, 0] + y[:, 0]
+    return np.stack([low, x[:, 1] + y[:, 1] + (low < x[:, 0])], axis=1)
+
+
+def _subtract(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.stack([x[:, 0] - y[:, 0], x[:, 1] - y[:, 1] - (x[:, 0] < y[:, 0])], axis=1)
+
+
+def _shifts(x: np.ndarray) -> np.ndarray:
+    """x * 2^k modulo 2^128 for k = 0 .. 127; uint64 of shape (n, 128, 2)."""
+    shifted = np.empty((len(x), _BITS, 2), dtype=np.uint64)
+    low, high = x[:, :1], x[:, 1:]
+    k = np.arange(1, 64, dtype=np.uint64)
+    shifted[:, 0] = x
+    shifted[:, 1:64, 0] = low << k
+    shifted[:, 1:64, 1] = high << k | low >> (np.uint64(64) - k)
+    shifted[:, 64:, 0] = 0
+    shifted[:, 64:, 1] = low << np.arange(64, dtype=np.uint64)
+    return shifted
+
+
+def _sums(x: np.ndarray, groups: int) -> np.ndarray:
+    """Sums of `groups` consecutive parts modulo 2^128, as Python integers; halves of words cannot overflow."""
+    words = x.astype("<u8").view("<u4").reshape(groups, _BITS, 4).astype(np.uint64).sum(axis=1)
+    total = np.zeros(groups, dtype=object)
+    for position in range(4):
+        total = total + (words[:, position].astype(object) << 32 * position)
+    return total & MASK128
+
+
+def _integers(x: np.ndarray) -> np.ndarray:
+    return from_bytes128(x.astype("<u8").tobytes())

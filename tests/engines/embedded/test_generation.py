@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+from orchestrator.engines.embedded.generation import generate
+from orchestrator.engines.embedded.ot import OtExtension
+from orchestrator.engines.embedded.preprocessing import Demand
+from orchestrator.sharing.ring import MASK128
+from tests.support import run_pair
+
+
+@pytest.fixture(scope="module")
+def extensions():
+    return run_pair(OtExtension.create(), OtExtension.create())[0]
+
+
+def batches(extensions, demand):
+    return run_pair(*(generate(extensions[k], k, demand) for k in (0, 1)))
+
+
+@pytest.mark.parametrize(
+    "demand", [Demand(0, 0, 0), Demand(1, 0, 0), Demand(0, 7, 0), Demand(0, 0, 1), Demand(300, 5000, 33)], ids=str
+)
+def test_correlations_hold(extensions, demand):
+    (first, second), rounds, sent = batches(extensions, demand)
+    assert rounds == 2
+    t, b, r = demand.triples, demand.bit_triples, demand.bits
+    assert sent <= 4096 * t + 16 * (b + 8) + 32 * ((r + 1) // 2)
+    a, b_, c = (x + y & MASK128 for x, y in zip(first.triples(t), second.triples(t), strict=True))
+    assert (a * b_ & MASK128 == c).all()
+    bit_a, bit_b, bit_c = (x ^ y for x, y in zip(first.bit_triples(b), second.bit_triples(b), strict=True))
+    assert (bit_a & bit_b == bit_c).all()
+    (bits0, sums0), (bits1, sums1) = first.bits(r), second.bits(r)
+    assert (sums0 + sums1 & MASK128 == (bits0 ^ bits1).astype(object)).all()
+
+
+def test_every_share_is_uniform(extensions):
+    n = 2000
+    (first, second), _, _ = batches(extensions, Demand(n // 4, n, n))
+    columns = []
+    for batch in (first, second):
+        columns += [np.array([int(v) >> 127 for v in column]) for column in batch.triples(n // 4)]
+        columns += batch.bit_triples(n)
+        bits, sums = batch.bits(n)
+        columns += [bits, np.array([int(v) >> 127 for v in sums])]
+    for column in columns:
+        assert abs(column.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(column))
+
+
+def test_the_factors_are_random_too(extensions):
+    """The secret bits behind a bit triple and a daBit are fair coins, and batches differ."""
+    n = 4000
+    (first, second), _, _ = batches(extensions, Demand(2, n, n))
+    a, b, _ = (x ^ y for x, y in zip(first.bit_triples(n), second.bit_triples(n), strict=True))
+    bits = first.bits(n)[0] ^ second.bits(n)[0]
+    for column in (a, b, bits, a ^ b):
+        assert abs(column.mean() - 0.5) < 5 * 0.5 / np.sqrt(n)
+    again = batches(extensions, Demand(2, 0, 0))[0][0].triples(2)
+    assert not (again[0] == first.triples(2)[0]).any()
