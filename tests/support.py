@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpc_programs.lockstep import run
+from mpc_programs.lockstep import run, run_pair
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.preprocessing import Batch, Tally, deal
 from orchestrator.sharing.fixed_point import SCALAR_BITS, decode_scalars, encode_scalars
@@ -34,28 +34,6 @@ def reveal(shares):
     return decode_scalars(first.values + second.values & MASK128, first.scale_bits)
 
 
-def run_pair(first, second):
-    """Run two coroutines that exchange with each other; returns both results, the rounds and bytes sent by each."""
-    results, rounds, sent = [None, None], 0, 0
-    pending = []
-    for k, protocol in enumerate((first, second)):
-        try:
-            pending.append(protocol.send(None))
-        except StopIteration as done:
-            results[k] = done.value
-    while len(pending) == 2:
-        rounds, sent = rounds + 1, sent + len(pending[0])
-        assert len(pending[0]) == len(pending[1])
-        swapped, pending = pending[::-1], []
-        for k, protocol in enumerate((first, second)):
-            try:
-                pending.append(protocol.send(swapped[k]))
-            except StopIteration as done:
-                results[k] = done.value
-    assert not pending, "one server waits for a message that the other never sends"
-    return tuple(results), rounds, sent
-
-
 def compute(protocol, *inputs):
     """Run `protocol(ops, *inputs)` on shares; inputs are pairs of shares. Returns the revealed result and the rounds.
 
@@ -65,7 +43,8 @@ def compute(protocol, *inputs):
     run(protocol(SharedArithmetic(0, tally), *(pair[0] for pair in inputs)), lambda payload: payload)
     messages = deal(tally.taken)
     sides = [
-        protocol(SharedArithmetic(k, Batch.from_dealer(tally.taken, k, messages[k])), *(pair[k] for pair in inputs)) for k in (0, 1)
+        protocol(SharedArithmetic(k, Batch.from_dealer(tally.taken, k, messages[k])), *(pair[k] for pair in inputs))
+        for k in (0, 1)
     ]
     results, rounds, _ = run_pair(*sides)
     return reveal(results), rounds

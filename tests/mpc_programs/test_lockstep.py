@@ -1,6 +1,6 @@
 import pytest
 
-from mpc_programs.lockstep import exchange, gather, run, run_locally
+from mpc_programs.lockstep import exchange, gather, run, run_locally, run_pair
 
 
 async def chain(payloads):
@@ -49,3 +49,11 @@ def test_an_answer_of_another_length_is_refused():
 def test_a_local_backend_must_not_exchange():
     with pytest.raises(RuntimeError, match="no peer"):
         run_locally(chain([b"a"]))
+
+
+def test_both_sides_in_one_process():
+    assert run_pair(chain([b"a", b"bc"]), chain([b"x", b"yz"])) == (([b"x", b"yz"], [b"a", b"bc"]), 2, 3)
+    assert run_pair(chain([]), chain([])) == (([], []), 0, 0)
+    for other in ([], [b"x"], [b"x", b"y"]):
+        with pytest.raises((RuntimeError, ValueError)):
+            run_pair(chain([b"a", b"bc"]), chain(other))

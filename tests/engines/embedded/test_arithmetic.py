@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpc_programs.lockstep import run
+from mpc_programs.lockstep import run, run_pair
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.preprocessing import Batch, Demand, Tally, deal
-from tests.support import compute, reveal, run_pair, share, share_bits
+from tests.support import compute, reveal, share, share_bits
 
 ULP = 2.0**-32
 BITS = st.lists(st.integers(0, 1), min_size=1, max_size=24)
@@ -102,7 +102,10 @@ def test_scales_do_not_mix():
 def test_a_program_that_takes_more_than_was_prepared_stops():
     messages = deal(Demand(1, 0, 0))
     pairs = share([1.0, 2.0])
-    sides = [SharedArithmetic(k, Batch.from_dealer(Demand(1, 0, 0), k, messages[k])).multiply(pairs[k], pairs[k]) for k in (0, 1)]
+    sides = [
+        SharedArithmetic(k, Batch.from_dealer(Demand(1, 0, 0), k, messages[k])).multiply(pairs[k], pairs[k])
+        for k in (0, 1)
+    ]
     with pytest.raises(RuntimeError, match="more triples than were prepared"):
         run_pair(*sides)
     sides[1].close()

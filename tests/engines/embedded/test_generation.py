@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
+from mpc_programs.lockstep import run_pair
 from orchestrator.engines.embedded.generation import generate
 from orchestrator.engines.embedded.ot import OtExtension
 from orchestrator.engines.embedded.preprocessing import Demand
 from orchestrator.sharing.ring import MASK128
-from tests.support import run_pair
 
 
 @pytest.fixture(scope="module")

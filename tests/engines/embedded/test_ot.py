@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from mpc_programs.lockstep import run_pair
 from orchestrator.engines.embedded.ot import BASE_TRANSFERS, OtExtension, _transpose, base_transfers
 from orchestrator.sharing.prg import Prg
-from tests.support import run_pair
 
 
 def both_extensions():
@@ -70,4 +70,4 @@ def test_transpose():
     for m in (1, 9, 33_000):
         bits = Prg().bits(128 * m).reshape(128, m)
         blocks = _transpose(np.packbits(bits, axis=1, bitorder="little"), m)
-        assert (np.unpackbits(blocks.view(np.uint8), axis=1, bitorder="little").T == bits).all()
+        assert (bits == np.unpackbits(blocks.view(np.uint8), axis=1, bitorder="little").T).all()

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from mpc_programs.lockstep import run_pair
 from mpc_programs.rules import RoundParameters
 from orchestrator.engines.embedded import openings
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
@@ -15,7 +16,6 @@ from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
 from orchestrator.sharing.fixed_point import VectorFormat
 from orchestrator.sharing.shares import VectorShare
 from orchestrator.sharing.upload import UploadHeader, share_update, unpack_upload
-from tests.support import run_pair
 
 FORMAT = VectorFormat(25, 32, 6)
 
@@ -157,7 +157,9 @@ def run_many(monkeypatch, runs, sources=None):
     monkeypatch.setattr(program, "open_ring64", openings.open_ring64)
     outputs = []
     for _ in range(runs):
-        made = sources() if sources else [Batch.from_dealer(needed, k, message) for k, message in enumerate(deal(needed))]
+        made = (
+            sources() if sources else [Batch.from_dealer(needed, k, message) for k, message in enumerate(deal(needed))]
+        )
         shares, *_ = round_on_shares(parameters, np.zeros(3), uploads, 1.0, sources=made)
         outputs.append([share.values for share in shares])
     for owner in (0, 1):

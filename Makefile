@@ -1,0 +1,32 @@
+# `make help` lists the targets. Everything is installed into .venv; nothing else on the machine changes.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: help demo test lint bench clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 10
+
+demo: $(READY)  ## train on a synthetic graph over secret shares; leaves a run folder with plots
+	$(BIN)/safegnn train --preset demo
+
+test: $(READY)  ## all tests
+	$(BIN)/python -m pytest
+
+lint: $(READY)  ## style, and who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+bench: $(READY)  ## wall time of 500 rounds, and what secret sharing adds to it
+	$(BIN)/python benchmarks/training.py
+
+clean:  ## remove the virtual environment
+	rm -rf .venv
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,tensorboard]'
+	@touch $(READY)
