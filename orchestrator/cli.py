@@ -15,20 +15,22 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from orchestrator.clients import warm_up
 from orchestrator.config import Config, load_config, preset_names
 from orchestrator.errors import ConfigError, SafeGNNError
 
 __all__ = ["main"]
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Fair and private federated graph neural networks."
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # they would print local variables, and those hold secrets
+    help="Fair and private federated graph neural networks.",
 )
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: fetch the raw files, describe a graph and its clients.")
 app.add_typer(data_app, name="data")
 
-_log = Console(stderr=True, highlight=False)
-_out = Console(highlight=False)
+_log = Console(stderr=True, highlight=False, markup=False, emoji=False)
+_out = Console(highlight=False, markup=False, emoji=False)
 
 Presets = Annotated[
     list[str] | None,
@@ -55,20 +57,38 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train one federated model and leave a run folder with metrics, costs, plots and the model."""
-    warm_up()
-    from orchestrator.report import report
     from orchestrator.runs import RunFolder
+
+    if resume is None:
+        folder, settings = None, _settings(preset, config, set_, data_dir, engine)
+    elif preset or config or set_ or data_dir or engine:
+        raise ConfigError("--resume continues with the run's own settings; leave the other options out")
+    else:
+        folder, settings = RunFolder.open(resume)
+    from orchestrator.clients import warm_up
+
+    warm_up()
+    from orchestrator.engines.factory import create_engine
+    from orchestrator.graphs import load_graph
+    from orchestrator.report import report
     from orchestrator.training import train as run
 
-    if resume is not None:
-        if preset or config or set_ or data_dir or engine:
-            raise ConfigError("--resume continues with the run's own settings; leave the other options out")
-        folder, settings = RunFolder.open(resume)
-    else:
-        settings = _settings(preset, config, set_, data_dir, engine)
-        folder = RunFolder.create(settings)
-    with _progress(settings.federation.rounds) as advance:
-        run(settings, folder, resume=resume is not None, audit=audit, observe=lambda result: advance("", result))
+    # Settings and data at fault leave no folder behind.
+    aggregation, graph = create_engine(settings), load_graph(settings.data, settings.seed)
+    folder = folder or RunFolder.create(settings)
+    with (
+        _interruptible(f"the last checkpoint stands, `safegnn train --resume {folder.path}` continues"),
+        _progress(settings.federation.rounds) as advance,
+    ):
+        run(
+            settings,
+            folder,
+            resume=resume is not None,
+            audit=audit,
+            observe=lambda result: advance("", result),
+            graph=graph,
+            engine=aggregation,
+        )
     summary = report(folder, f"{settings.data.name}, {settings.method.name}, {settings.engine.name} engine")
     if as_json:
         _print_json(summary)
@@ -98,10 +118,12 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Train in plaintext and on secret shares from the same seeds; overlay the curves."""
+    settings = _settings(preset, config, set_, data_dir, None)
+    from orchestrator.clients import warm_up
+
     warm_up()
     from orchestrator.comparison import compare as run
 
-    settings = _settings(preset, config, set_, data_dir, None)
     with _progress(2 * settings.federation.rounds) as advance:
         result = run(settings, observe=advance)
     if as_json:
@@ -137,7 +159,7 @@ def data_fetch(
 
 @data_app.command("info")
 def data_info(
-    name: Annotated[str, typer.Argument(help=f"a preset: {', '.join(preset_names())}")],
+    name: Annotated[str | None, typer.Argument(help=f"a preset: {', '.join(preset_names())}")] = None,
     config: File = None,
     set_: Overrides = None,
     data_dir: DataDir = None,
@@ -146,7 +168,7 @@ def data_info(
     """Describe a graph and the clients that are cut from it."""
     from orchestrator.graphs import describe_graph, ego_networks, load_graph
 
-    settings = _settings([name], config, set_, data_dir, None)
+    settings = _settings([name] if name else None, config, set_, data_dir, None)
     graph = load_graph(settings.data, settings.seed)
     clients = ego_networks(graph, settings.clients, settings.seed)
     facts = describe_graph(graph, clients, settings.clients.balance_self_loops)
@@ -166,11 +188,14 @@ def main() -> None:
     except SafeGNNError as error:
         _fail(str(error), error.exit_status)
     except click.ClickException as error:
+        if not error.format_message():  # a bare command has printed its help already
+            sys.exit(error.exit_code)
         _fail(error.format_message(), 2)
     except (KeyboardInterrupt, click.Abort):
-        _fail("interrupted; the last checkpoint stands, `safegnn train --resume RUN` continues", 130)
-    else:
-        sys.exit(status if isinstance(status, int) else 0)
+        _fail("interrupted", 130)
+    if status == 130:  # what typer makes of Ctrl-C
+        _fail("interrupted", 130)
+    sys.exit(status if isinstance(status, int) else 0)
 
 
 def _fail(line: str, status: int) -> None:
@@ -178,29 +203,44 @@ def _fail(line: str, status: int) -> None:
     sys.exit(status)
 
 
+class _Interrupted(SafeGNNError):
+    """Ctrl-C, with what can be done next."""
+
+    exit_status = 130
+
+
+@contextmanager
+def _interruptible(advice: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise _Interrupted(f"interrupted; {advice}") from None
+
+
 def _settings(
     presets: list[str] | None, file: Path | None, overrides: list[str] | None, data_dir: Path | None, engine: str | None
 ) -> Config:
-    extra = [f"data.dir={json.dumps(str(data_dir))}"] if data_dir else []
-    extra += [f"engine.name={engine}"] if engine else []
+    extra = [f"data.dir={json.dumps(str(data_dir), ensure_ascii=False)}"] if data_dir else []
+    extra += [f"engine.name={json.dumps(engine)}"] if engine else []
     return load_config(presets or (), file, [*(overrides or ()), *extra])
 
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[str, Any], None]]:
     """A bar on a terminal, else a line now and then; both say what the last round gave and cost."""
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.description}"))
+    last_round = TextColumn("{task.description}", markup=False)
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn(), last_round)
     with Progress(*columns, console=_log, disable=not _log.is_terminal) as bar:
         task, done = bar.add_task("starting", total=total), 0
 
         def advance(engine: str, result: Any) -> None:
             nonlocal done
-            done += 1
+            done = done + 1 if done else result.round  # a resumed run does not begin with round 1
             auc, cost = result.evaluations["val"].auc, result.cost
             text = f"val AUC {_number(auc)}  online {cost.online_seconds:.3f} s  {sum(cost.online_bytes) / 1000:.1f} kB"
             text = f"{engine}  {text}" if engine else text
             bar.update(task, completed=done, description=text)
-            if not _log.is_terminal and (done % max(1, total // 10) == 0 or done == 1):
+            if not _log.is_terminal and (done % max(1, total // 10) == 0 or done == result.round == 1):
                 print(f"round {done}/{total}  {text}", file=sys.stderr, flush=True)
 
         yield advance

@@ -8,12 +8,17 @@ is written by its own process, one file a participation, and the orchestrator's 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import socket
+import struct
+import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -23,8 +28,9 @@ from threadpoolctl import threadpool_limits
 
 from orchestrator.config import Config
 from orchestrator.engines.base import Encoder
-from orchestrator.errors import PeerLostError, PeerTimeoutError, RunError, SafeGNNError
+from orchestrator.errors import PeerLostError, PeerTimeoutError, SafeGNNError
 from orchestrator.graphs.graph import Graph
+from orchestrator.runs import read_arrays, write_atomically
 
 __all__ = ["ClientPool", "Trained", "single_threaded", "warm_up"]
 
@@ -32,12 +38,32 @@ __all__ = ["ClientPool", "Trained", "single_threaded", "warm_up"]
 def warm_up() -> Any:
     """Begin to import what client processes need, beside whatever the caller does; returns the context to start them.
 
-    All of them are forked from one helper process that has imported torch once and runs nothing else.
+    All of them are forked from one helper process that has imported torch once and runs nothing else. It ends with
+    this process. Ctrl-C is for this process alone, so the helper is born with that signal blocked.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["orchestrator.methods"])
-    forkserver.ensure_running()
+    resource_tracker.ensure_running()  # would itself unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the caller's script: a new process would import it, and run it again where it has no `__name__` guard."""
+    main = sys.modules["__main__"]
+    hidden = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}
+    try:
+        for name in hidden:
+            setattr(main, name, None)
+        yield
+    finally:
+        for name, value in hidden.items():
+            setattr(main, name, value)
 
 
 @dataclass(frozen=True)
@@ -86,10 +112,12 @@ class ClientPool:
         self._processes = []
         for members in self._members:
             ours, theirs = context.Pipe()
+            _limit_waiting(ours, self._timeout_sec)
             process = context.Process(
                 target=host or serve, args=(theirs, {c: graphs[c] for c in members}, config), daemon=True
             )
-            process.start()
+            with _without_main():
+                process.start()
             theirs.close()
             self._connections.append(ours)
             self._processes.append(process)
@@ -102,7 +130,7 @@ class ClientPool:
         """Give clients the training state of a checkpoint. Raises RunError for a file that cannot be read."""
         for k, members in enumerate(self._members):
             self._send(k, {c: states[c] for c in members if c in states}, "restoring", 0)
-        self._answers({k: "restoring" for k in range(len(self._members))}, 0)
+        self._answers(dict.fromkeys(range(len(self._members)), "restoring"), 0)
 
     def train(
         self,
@@ -169,23 +197,24 @@ class ClientPool:
     def _send(self, k: int, order: Any, phase: str, round: int) -> None:
         try:
             self._connections[k].send(order)
+        except BlockingIOError:
+            raise self._silent(k, phase, round) from None
         except OSError:
+            self._answers({k: phase}, round)  # it has gone; hear first whether it said why
             raise self._lost(k, phase, round) from None
 
-    def _answers(
-        self, busy: dict[int, str], round: int, take: Callable[..., None] = lambda *upload: None
-    ) -> list[Any]:
+    def _answers(self, busy: dict[int, str], round: int, take: Callable[..., None] = lambda *upload: None) -> list[Any]:
         waiting, answers = dict(busy), []
         deadline = time.monotonic() + self._timeout_sec
         while waiting:
             ready = wait([self._connections[k] for k in waiting], max(0.0, deadline - time.monotonic()))
             if not ready:
-                k, phase = next(iter(waiting.items()))
-                reason = f"no answer within {self._timeout_sec:g} s (engine.training_timeout_sec)"
-                raise PeerTimeoutError(self._name(k), phase, round, reason)
+                raise self._silent(*next(iter(waiting.items())), round)
             for k in [k for k in waiting if self._connections[k] in ready]:
                 try:
                     kind, answer = self._connections[k].recv()
+                except BlockingIOError:
+                    raise self._silent(k, waiting[k], round) from None
                 except (EOFError, OSError):
                     raise self._lost(k, waiting[k], round) from None
                 if kind == "refused":
@@ -199,11 +228,23 @@ class ClientPool:
                 del waiting[k]
         return answers
 
+    def _silent(self, k: int, phase: str, round: int) -> PeerTimeoutError:
+        reason = f"no answer within {self._timeout_sec:g} s (engine.training_timeout_sec)"
+        return PeerTimeoutError(self._name(k), phase, round, reason)
+
     def _lost(self, k: int, phase: str, round: int) -> PeerLostError:
         self._processes[k].join(timeout=1.0)
         return PeerLostError(
             self._name(k), phase, round, f"the process ended with status {self._processes[k].exitcode}"
         )
+
+
+def _limit_waiting(connection: Connection, seconds: float) -> None:
+    """Let reads and writes of a pipe end in BlockingIOError where the other side stops in the middle of a message."""
+    limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+    with socket.socket(fileno=os.dup(connection.fileno())) as pipe:  # the limits belong to what both descriptors share
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            pipe.setsockopt(socket.SOL_SOCKET, option, limit)
 
 
 def single_threaded() -> None:
@@ -228,7 +269,7 @@ def serve(connection: Connection, graphs: dict[int, Graph], config: Config) -> N
     while True:
         try:
             order = connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             return
         try:
             if isinstance(order, _Order):
@@ -239,6 +280,8 @@ def serve(connection: Connection, graphs: dict[int, Graph], config: Config) -> N
                 connection.send(("done", None))
         except SafeGNNError as error:
             connection.send(("refused", error))
+        except ConnectionError:
+            return  # the orchestrator has gone
         except Exception as error:
             connection.send(("failed", f"{type(error).__name__}: {error} ({traceback.format_exc().splitlines()[-2]})"))
 
@@ -259,8 +302,6 @@ def _train(order: _Order, clients: Mapping[int, Any], connection: Connection) ->
 
 def _write_state(path: Path, state: dict[str, Any]) -> None:
     """Nested dictionaries of arrays and numbers as one .npz; keys are joined with '/'."""
-    from orchestrator.runs import write_atomically
-
     flat: dict[str, Any] = {}
 
     def walk(prefix: str, tree: Mapping[str, Any]) -> None:
@@ -276,13 +317,8 @@ def _write_state(path: Path, state: dict[str, Any]) -> None:
 
 
 def _read_state(path: Path) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            flat = {key: archive[key] for key in archive.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise RunError(f"{path}: the client's state cannot be read: {error}") from error
     tree: dict[str, Any] = {}
-    for key, value in flat.items():
+    for key, value in read_arrays(path).items():
         *folders, leaf = key.split("/")
         node = tree
         for folder in folders:

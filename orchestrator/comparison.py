@@ -61,8 +61,8 @@ def compare(
     Raises:
         ProtocolError: a released model lies further from float64 than its bound allows.
     """
-    parent = RunFolder.create(config, f"compare-{config.data.name}-{config.method.name}")
     graph = load_graph(config.data, config.seed)
+    parent = RunFolder.create(config, f"compare-{config.data.name}-{config.method.name}")
     records: dict[str, list[dict[str, Any]]] = {}
     differences: list[float] = []
     shares: list[float] = []

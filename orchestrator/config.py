@@ -1,18 +1,20 @@
 """One frozen, validated tree of settings, from layered presets, a YAML file and ``--set`` overrides.
 
 Layers, later ones win: the defaults below, each ``--preset`` in order, ``--config FILE``, each ``--set a.b=value``.
-Unknown keys are refused. Units stand in the names: ``_bits``, ``_sec``; everything else is dimensionless.
+Unknown keys are refused, and so is a key that stands twice. Units stand in the names: ``_bits``, ``_sec``; everything
+else is dimensionless.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from orchestrator.errors import ConfigError
 
@@ -21,6 +23,14 @@ __all__ = ["Config", "load_config", "preset_names"]
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _flags_are_no_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """YAML reads yes, no, on and off as flags, and Python takes those for 1 and 0."""
+        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation is not bool:
+            raise ValueError(f"expected no flag, got {value}; put text in quotes")
+        return value
 
 
 class CsvConfig(_Section):
@@ -143,12 +153,18 @@ class SharingConfig(_Section):
     integer_bits: int = Field(6, ge=1, description="model parameters and update norms stay below 2^integer_bits")
 
 
+_Port = Annotated[int, Field(ge=0, le=65535)]
+
+
 class EngineConfig(_Section):
     name: Literal["embedded", "plaintext"] = "embedded"
-    timeout_sec: float = Field(60.0, gt=0, description="longest silence of a peer within a phase")
-    training_timeout_sec: float = Field(3600.0, gt=0, description="longest local training of one cohort")
+    preprocessing: Literal["ot", "dealer"] = Field(
+        "ot", description="ot: by the two servers alone, from oblivious transfer; dealer: by a third process"
+    )
+    timeout_sec: float = Field(60.0, gt=0, le=1e6, description="longest silence of a peer within a phase")
+    training_timeout_sec: float = Field(3600.0, gt=0, le=1e6, description="longest local training of one cohort")
     client_processes: int = Field(2, ge=1, description="processes among which the simulated clients are divided")
-    ports: tuple[int, int, int] | None = Field(None, description="server 0, server 1, dealer; null: free ones")
+    ports: tuple[_Port, _Port, _Port] | None = Field(None, description="server 0, server 1, dealer; null: free ones")
 
 
 class RunConfig(_Section):
@@ -178,6 +194,33 @@ class Config(_Section):
             )
         return self
 
+    def to_yaml(self) -> str:
+        """The whole tree as text that `load_config` reads back as the same configuration."""
+        return yaml.dump(self.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1, except that ``1e-4`` is a number, as everybody who writes it means, and that no key stands twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for name in names:
+            if names.count(name) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"'{name}' stands twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the text that `_Loader` would take for a number."""
+
+
+for _yaml in (_Loader, _Dumper):
+    _yaml.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)[eE][-+]?[0-9]+$"),
+        list("-+.0123456789"),
+    )
+
 
 def preset_names() -> list[str]:
     """Names of the presets that ship with the package."""
@@ -185,9 +228,7 @@ def preset_names() -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
-def load_config(
-    presets: Sequence[str] = (), file: Path | None = None, overrides: Sequence[str] = ()
-) -> Config:
+def load_config(presets: Sequence[str] = (), file: Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """Merge the layers and validate the result.
 
     Args:
@@ -203,19 +244,20 @@ def load_config(
         if name not in preset_names():
             raise ConfigError(f"unknown preset '{name}'; there are: {', '.join(preset_names())}")
         text = (resources.files("orchestrator") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
-        _merge(merged, _parse(text, f"preset {name}"))
+        _merge(merged, _layer(text, f"preset {name}"))
     if file is not None:
         try:
             text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{file}: cannot be read as a configuration: {error}") from error
-        _merge(merged, _parse(text, str(file)))
+        _merge(merged, _layer(text, str(file)))
     for override in overrides:
         path, equals, value = override.partition("=")
-        if not equals or not path:
+        keys = path.strip().split(".")
+        if not equals or not all(keys):
             raise ConfigError(f"--set {override}: expected name=value, e.g. federation.rounds=50")
-        tree: Any = _parse_value(value, override)
-        for key in reversed(path.strip().split(".")):
+        tree = _parse(value, f"--set {override}")
+        for key in reversed(keys):
             tree = {key: tree}
         _merge(merged, tree)
     try:
@@ -224,36 +266,20 @@ def load_config(
         raise ConfigError("; ".join(_line(item) for item in error.errors())) from None
 
 
-def _parse_value(text: str, where: str) -> Any:
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"--set {where}: the value is not valid YAML") from None
-    return _number(value)
-
-
-def _number(value: Any) -> Any:
-    """YAML 1.1 reads ``1e-4`` as text; everybody who writes it means the number."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    if isinstance(value, dict):
-        return {key: _number(item) for key, item in value.items()}
-    return value
-
-
-def _parse(text: str, where: str) -> dict[str, Any]:
-    try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+def _layer(text: str, where: str) -> dict[str, Any]:
+    tree = _parse(text, where)
     if tree is None:
         return {}
     if not isinstance(tree, dict):
         raise ConfigError(f"{where}: expected a mapping of sections, e.g. 'federation: {{rounds: 50}}'")
-    return _number(tree)
+    return tree
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+        raise ConfigError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
 
 
 def _merge(base: dict[str, Any], layer: Mapping[str, Any]) -> None:
@@ -265,9 +291,14 @@ def _merge(base: dict[str, Any], layer: Mapping[str, Any]) -> None:
 
 
 def _line(item: Mapping[str, Any]) -> str:
-    where = ".".join(str(part) for part in item["loc"])
-    if item["type"] == "extra_forbidden":
+    where, kind, got = ".".join(str(part) for part in item["loc"]), item["type"], item["input"]
+    if kind == "extra_forbidden":
         return f"{where}: unknown setting"
+    if kind == "missing":
+        return f"{where}: must be given"
+    if kind in ("string_type", "path_type"):
+        return f"{where}: expected text, got {got!r}; put it in quotes"
     message = str(item["msg"]).removeprefix("Value error, ")
-    got = "" if item["type"] == "value_error" else f", got {item['input']!r}"
-    return f"{where}: {message}{got}" if where else message
+    if kind != "value_error":
+        return f"{where}: {message}, got {got!r}"
+    return message if not where or message.startswith(f"{where}.") else f"{where}: {message}"

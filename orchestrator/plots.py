@@ -43,15 +43,18 @@ def plot_comparison(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: Path,
         runs: records of `metrics.jsonl` by engine name.
     """
     figure, axes = plt.subplots(2, 2, figsize=(10, 6.5), sharex=True, layout="constrained")
-    for axis, (metric, label) in zip(axes.flat, _LABELS.items(), strict=True):
+    for axis, (metric, title_of_axis) in zip(axes.flat, _LABELS.items(), strict=True):
         for name, records in runs.items():
             colour, style = _COLOURS.get(name, _COLOURS["plaintext"]), _STYLES.get(name, "-")
             rounds = [record["round"] for record in records]
             values = [record["val"][metric] for record in records]
-            axis.plot(rounds, _gaps(values), color=colour, alpha=0.25, linewidth=0.9)
+            # Markers, because a value without neighbours is no line.
+            axis.plot(rounds, _gaps(values), color=colour, alpha=0.25, linewidth=0.9, marker=".", markersize=3)
             smooth = _gaps(moving_average(values, _WINDOW))
-            axis.plot(rounds, smooth, style, color=colour, linewidth=1.8, label=name or f"mean of {_WINDOW} rounds")
-        _finish(axis, label)
+            label = name or f"mean of {_WINDOW} rounds"
+            marker = "o" if len(rounds) == 1 else ""
+            axis.plot(rounds, smooth, style, color=colour, linewidth=1.8, marker=marker, markersize=4, label=label)
+        _finish(axis, title_of_axis)
     for axis in axes[1]:
         axis.set_xlabel("round")
     axes[0, 0].legend(frameon=False, title=f"mean of {_WINDOW} rounds; raw faint" if len(runs) > 1 else None)
@@ -68,7 +71,7 @@ def plot_costs(costs: Sequence[Mapping[str, float]], path: Path, title: str) -> 
         ("preprocessing_seconds", "preprocessing"),
     ):
         if any(row[key] for row in costs):
-            seconds.plot(rounds, [row[key] for row in costs], label=label, linewidth=1.2)
+            seconds.plot(rounds, [row[key] for row in costs], label=label, linewidth=1.2, marker=".", markersize=3)
     seconds.set_yscale("log")
     _finish(seconds, "seconds per round")
     bars = {
@@ -82,9 +85,9 @@ def plot_costs(costs: Sequence[Mapping[str, float]], path: Path, title: str) -> 
     sizes.bar_label(drawn, [f"{height:.3g}" for height in heights])
     sizes.set_yscale("symlog", linthresh=1)
     _finish(sizes, "kB per round (median)")
-    for axis in (seconds,):
-        axis.set_xlabel("round")
-        axis.legend(frameon=False)
+    seconds.set_xlabel("round")
+    if seconds.lines:
+        seconds.legend(frameon=False)
     _save(figure, path, title)
 
 

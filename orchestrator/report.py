@@ -23,7 +23,7 @@ def report(folder: RunFolder, title: str) -> dict[str, Any]:
         RunError: the run has no completed round.
     """
     records, costs = folder.records(), folder.costs()
-    if not records:
+    if not records or not costs:
         raise RunError(f"{folder.path}: no round was completed")
     plot_curves(records, folder.path / "curves.png", title)
     plot_costs(costs, folder.path / "costs.png", title)

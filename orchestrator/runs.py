@@ -5,7 +5,7 @@
     checkpoint/client-7-round-12.npz
 
 A file that replaces another is written beside it, flushed to the disk and renamed, so a crash or a full disk leaves
-the last good one. Lines of rounds after the checkpoint are dropped on resume.
+the last good one. Lines of rounds after the checkpoint are dropped on resume, also one that a crash cut short.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import yaml
 
 from orchestrator.config import Config, load_config
 from orchestrator.errors import RunError
 
-__all__ = ["Checkpoint", "RunFolder", "write_atomically"]
+__all__ = ["Checkpoint", "RunFolder", "read_arrays", "write_atomically"]
 
 _LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography")
 
@@ -42,9 +41,21 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise RunError(f"{path}: cannot be written: {error.strerror or error}; the previous version stands") from error
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of an .npz file; nothing in it can run code. Raises RunError for a file that cannot be read whole."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except Exception as error:  # a damaged file makes the readers of zip and npy raise whatever they like
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise RunError(f"{path}: cannot be read, it is missing or damaged: {reason}") from error
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,7 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{path}: cannot be created: {error.strerror or error}") from error
         folder = cls(path)
-        folder._write_text("config.yaml", yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+        folder._write_text("config.yaml", config.to_yaml())
         folder._write_text("environment.json", json.dumps(_environment(), indent=2) + "\n")
         return folder
 
@@ -114,17 +125,23 @@ class RunFolder:
         self._append_row("costs.csv", costs)
 
     def records(self) -> list[dict[str, Any]]:
-        """All rounds' metrics so far."""
+        """All rounds' metrics so far. Raises RunError for a damaged file."""
         path = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        try:
+            return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path}: cannot be read: {error}") from error
 
     def costs(self) -> list[dict[str, float]]:
-        """All rounds' costs so far."""
+        """All rounds' costs so far. Raises RunError for a damaged file."""
         path = self.path / "costs.csv"
         if not path.exists():
             return []
-        with open(path, newline="") as file:
-            return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+        try:
+            with open(path, newline="") as file:
+                return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+        except (OSError, ValueError, TypeError, csv.Error) as error:  # TypeError: a row of another length
+            raise RunError(f"{path}: cannot be read: {error}") from error
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint, then remove client files that it no longer names."""
@@ -140,22 +157,22 @@ class RunFolder:
         """The checkpoint, with everything after it dropped from the records; None if no round was completed.
 
         Raises:
-            RunError: the checkpoint is damaged.
+            RunError: the checkpoint is damaged, or the records hold fewer rounds than it.
         """
         path = self.state_dir / "state.npz"
         if not path.exists():
             self._truncate(0)
             return None
+        arrays = read_arrays(path)
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                states = {
-                    int(key.removeprefix("client/")): self.state_dir / str(archive[key])
-                    for key in archive.files
-                    if key.startswith("client/")
-                }
-                checkpoint = Checkpoint(int(archive["round"]), archive["parameters"], states)
-        except (OSError, ValueError, KeyError, EOFError) as error:
-            raise RunError(f"{path}: the checkpoint cannot be read: {error}") from error
+            states = {
+                int(key.removeprefix("client/")): self.state_dir / str(name)
+                for key, name in arrays.items()
+                if key.startswith("client/")
+            }
+            checkpoint = Checkpoint(int(arrays["round"]), arrays["parameters"], states)
+        except (ValueError, TypeError, KeyError) as error:
+            raise RunError(f"{path}: is no checkpoint of this program: {error}") from error
         self._truncate(checkpoint.round)
         return checkpoint
 
@@ -163,11 +180,15 @@ class RunFolder:
         """Keep the lines of the first `rounds` rounds; a last line cut short by a crash goes too."""
         for name, header in (("metrics.jsonl", 0), ("metrics.csv", 1), ("costs.csv", 1)):
             path = self.path / name
-            if path.exists():
-                lines = path.read_text().splitlines(keepends=True)[: rounds + header]
-                if len(lines) < rounds + header or (lines and not lines[-1].endswith("\n")):
-                    raise RunError(f"{path}: holds fewer rounds than the checkpoint ({rounds}); it was changed")
-                self._write_text(name, "".join(lines) if rounds else "")
+            try:
+                lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            except OSError as error:
+                raise RunError(f"{path}: cannot be read: {error.strerror or error}") from error
+            kept = lines[: rounds + header] if rounds else []
+            if rounds and (len(kept) < rounds + header or not kept[-1].endswith(b"\n")):
+                raise RunError(f"{path}: holds fewer rounds than the checkpoint ({rounds}); it was changed")
+            if kept != lines:
+                write_atomically(path, lambda file, kept=kept: file.writelines(kept))
 
     def _write_text(self, name: str, text: str) -> None:
         write_atomically(self.path / name, lambda file: file.write(text.encode()) and None)
@@ -177,8 +198,12 @@ class RunFolder:
         try:
             with open(path, "a", encoding="utf-8") as file:
                 file.write(text)
+                file.flush()
+                os.fsync(file.fileno())  # or a power failure could leave the checkpoint without its lines
         except OSError as error:
-            raise RunError(f"{path}: cannot be written: {error.strerror or error}; the last checkpoint stands") from None
+            raise RunError(
+                f"{path}: cannot be written: {error.strerror or error}; the last checkpoint stands"
+            ) from None
 
     def _append_row(self, name: str, row: Mapping[str, Any]) -> None:
         path = self.path / name

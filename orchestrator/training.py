@@ -50,12 +50,10 @@ class RoundResult:
     bound: float | None = None
 
     def record(self) -> dict[str, Any]:
-        """What `metrics.jsonl` holds."""
-        record: dict[str, Any] = {"round": self.round}
-        record |= {mask: evaluation.as_dict() for mask, evaluation in self.evaluations.items()}
-        if self.difference is not None:
-            record |= {"model_difference": self.difference, "model_difference_bound": self.bound}
-        return record
+        """What `metrics.jsonl` holds; the same keys in every round, audited or not, for the columns of the CSV."""
+        evaluations = {mask: evaluation.as_dict() for mask, evaluation in self.evaluations.items()}
+        audit = {"model_difference": self.difference, "model_difference_bound": self.bound}
+        return {"round": self.round, **evaluations, **audit}
 
     def costs(self) -> dict[str, float]:
         """What `costs.csv` holds; bytes per server, or per client of the cohort."""

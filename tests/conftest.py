@@ -1,0 +1,64 @@
+"""A tiny configuration, the real data, and a warm start of client processes for every test that trains."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from orchestrator.clients import warm_up
+from orchestrator.config import Config, load_config
+
+TINY = (
+    "data.name=synthetic",
+    "data.synthetic={nodes: 120, edges: 300, features: 6}",
+    "clients={count: 6, hops: 1}",
+    "model.hidden=8",
+    "method={local_epochs: 2, learning_rate: 1e-2}",
+    "federation={rounds: 2, cohort: 3}",
+    "engine={name: plaintext, timeout_sec: 30, training_timeout_sec: 60}",
+)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Callable[..., Config]:
+    """``tiny(run_dir, "federation.rounds=3", ...)``: six clients on 120 nodes, the plaintext engine."""
+
+    def build(run_dir: Path, *overrides: str, presets: tuple[str, ...] = ()) -> Config:
+        return load_config(presets, overrides=[*TINY, f"run.dir='{run_dir}'", *overrides])
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def forkserver() -> None:
+    """The helper that client processes are forked from has started, so that short timeouts measure clients only."""
+    process = warm_up().Process(target=os.getpid)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """What client processes run with; restored for the other tests."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Callable[[str], Path]:
+    """``real_data(name)``: the folder of a real data set, or a skip that says where it was looked for."""
+    root = Path(os.environ.get("SAFEGNN_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+    def folder(name: str) -> Path:
+        if not (root / name).is_dir():
+            pytest.skip(f"no real data at {root / name}; set SAFEGNN_TEST_DATA to the folder that holds {name}/")
+        return root / name
+
+    return folder

@@ -1,0 +1,46 @@
+"""From settings to engines."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpc_programs.rules import RULES, RoundParameters
+from orchestrator.config import MethodConfig, load_config
+from orchestrator.engines.embedded.engine import EmbeddedEngine
+from orchestrator.engines.factory import create_engine, round_parameters, vector_format
+from orchestrator.engines.plaintext import PlaintextEngine
+from orchestrator.errors import ConfigError
+from orchestrator.methods import METHODS
+
+
+@pytest.mark.parametrize(("name", "kind"), [("plaintext", PlaintextEngine), ("embedded", EmbeddedEngine)])
+def test_the_named_engine_is_made_and_nothing_is_started(name, kind):
+    with create_engine(load_config(overrides=[f"engine.name={name}"])) as engine:
+        assert type(engine) is kind
+        assert getattr(engine, "pids", {}) == {}
+
+
+def test_the_rounds_parameters_are_those_of_the_settings():
+    config = load_config(["reference"], overrides=["federation.cohort=5", "method={lam: 8, tau: 2}"])
+    assert round_parameters(config) == RoundParameters("f2gnn", 5, lam=8.0, tau=2.0, fairness_max=1e5, ratio_max=None)
+    clipped = load_config(overrides=["method.name=fedavg", "privacy.clip_norm=0.5", "sharing.integer_bits=5"])
+    assert round_parameters(clipped).rule == "fedavg"
+    assert round_parameters(clipped).ratio_max == vector_format(clipped).limit / 0.5 == 2**5 / 0.5
+
+
+@pytest.mark.parametrize("setting", ["sharing.update_bits=40", "sharing.integer_bits=20"])
+def test_bits_that_do_not_fit_are_refused_by_name(setting):
+    with pytest.raises(ConfigError, match=r"sharing\.(update|integer)_bits") as caught:
+        create_engine(load_config(overrides=[setting]))
+    assert "\n" not in str(caught.value)
+
+
+def test_noise_that_does_not_fit_is_refused_by_name():
+    with pytest.raises(ConfigError, match=r"privacy\.noise_multiplier") as caught:
+        create_engine(load_config(overrides=["privacy={clip_norm: 10, noise_multiplier: 10}"]))
+    assert "\n" not in str(caught.value)
+
+
+def test_every_method_that_can_be_named_has_a_client_and_a_rule():
+    names = set(MethodConfig.model_fields["name"].annotation.__args__)
+    assert names == METHODS.keys() == RULES.keys()

@@ -1,0 +1,127 @@
+"""The plaintext reference against formulas written down independently, and its noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import softmax
+
+from mpc_programs.rules import RoundParameters
+from orchestrator.engines.plaintext import PlaintextEngine, PlainUpload, float64_aggregate, plain_encoder
+from orchestrator.errors import RangeError
+
+
+def make_uploads(cohort: int, size: int = 20, seed: int = 0) -> list[PlainUpload]:
+    rng = np.random.default_rng(seed)
+    uploads = []
+    for _ in range(cohort):
+        delta = rng.normal(size=size)
+        scores = {"balance": rng.uniform(), "fairness": rng.uniform(0, 2)}
+        uploads.append(PlainUpload(delta, float(np.linalg.norm(delta)), scores))
+    return uploads
+
+
+def run(engine: PlaintextEngine, model, uploads, round: int = 1):
+    for slot, upload in reversed(list(enumerate(uploads))):
+        engine.submit(round, slot, 10 + slot, upload)
+    return engine.aggregate(round, [10 + slot for slot in range(len(uploads))])
+
+
+def f2gnn_weights(uploads, lam: float, tau: float) -> np.ndarray:
+    """SaFeGNN, Algorithm 1, lines 11-15."""
+    balance = softmax([upload.scores["balance"] for upload in uploads])
+    fairness = np.exp(softmax([upload.scores["fairness"] for upload in uploads]))
+    return softmax((lam * balance + fairness) / tau)
+
+
+@pytest.mark.parametrize("cohort", [1, 2, 3, 5, 30])
+@pytest.mark.parametrize("clip_norm", [None, 1.5, 100.0])
+@pytest.mark.parametrize("rule", ["f2gnn", "fedavg"])
+def test_the_released_model_is_the_papers(cohort, clip_norm, rule):
+    uploads, model = make_uploads(cohort), np.linspace(-1, 1, 20)
+    ratio_max = None if clip_norm is None else 64 / clip_norm
+    parameters = RoundParameters(rule, cohort, lam=8.0, tau=4.0, ratio_max=ratio_max)
+    weights = f2gnn_weights(uploads, 8.0, 4.0) if rule == "f2gnn" else np.full(cohort, 1 / cohort)
+    clip = [1.0 if clip_norm is None else min(1.0, clip_norm / upload.norm) for upload in uploads]
+    expected = model - sum(w * c * upload.delta for w, c, upload in zip(weights, clip, uploads, strict=True))
+    np.testing.assert_allclose(float64_aggregate(model, parameters, clip_norm, uploads), expected, rtol=0, atol=1e-9)
+    engine = PlaintextEngine(parameters, clip_norm=clip_norm)
+    engine.start(model)
+    np.testing.assert_allclose(run(engine, model, uploads).parameters, expected, rtol=0, atol=1e-9)
+
+
+@given(st.integers(1, 8), st.integers(0, 10**6), st.sampled_from(["f2gnn", "fedavg"]))
+def test_equal_updates_move_the_model_by_that_update(cohort, seed, rule):
+    uploads = make_uploads(cohort, seed=seed)
+    same = [PlainUpload(uploads[0].delta, uploads[0].norm, upload.scores) for upload in uploads]
+    released = float64_aggregate(np.ones(20), RoundParameters(rule, cohort), None, same)
+    np.testing.assert_allclose(released, 1 - uploads[0].delta, rtol=0, atol=1e-9)
+
+
+@given(st.permutations(range(5)), st.sampled_from([None, 0.5]))
+def test_the_order_of_the_slots_does_not_matter(order, clip_norm):
+    uploads = make_uploads(5)
+    parameters = RoundParameters("f2gnn", 5, ratio_max=None if clip_norm is None else 64 / clip_norm)
+    model = np.zeros(20)
+    np.testing.assert_allclose(
+        float64_aggregate(model, parameters, clip_norm, [uploads[k] for k in order]),
+        float64_aggregate(model, parameters, clip_norm, uploads),
+        rtol=0,
+        atol=1e-12,
+    )
+
+
+@given(st.integers(1, 6), st.integers(0, 10**6), st.floats(1e-3, 10))
+def test_a_clipped_step_is_no_longer_than_the_bound(cohort, seed, clip_norm):
+    uploads = make_uploads(cohort, seed=seed)
+    parameters = RoundParameters("f2gnn", cohort, ratio_max=64 / clip_norm)
+    assert np.linalg.norm(float64_aggregate(np.zeros(20), parameters, clip_norm, uploads)) <= clip_norm * (1 + 1e-9)
+
+
+def test_rounds_build_on_each_other_and_the_given_model_is_not_touched():
+    parameters, model = RoundParameters("fedavg", 2), np.zeros(20)
+    engine = PlaintextEngine(parameters)
+    engine.start(model)
+    uploads = make_uploads(2)
+    mean = (uploads[0].delta + uploads[1].delta) / 2
+    first = run(engine, model, uploads)
+    first.parameters[:] = np.nan  # what was handed out is no longer the engine's
+    second = run(engine, model, uploads, 2)
+    np.testing.assert_allclose(second.parameters, -2 * mean, atol=1e-12)
+    assert not model.any()
+    assert (second.cost.upload_bytes, second.cost.download_bytes, second.cost.online_bytes) == (160, 160, (0, 0))
+
+
+def test_noise_has_the_variance_of_both_servers_and_is_not_repeated():
+    parameters, size = RoundParameters("fedavg", 1, ratio_max=64 / 0.5), 40_000
+    released = []
+    for _ in range(2):
+        with PlaintextEngine(parameters, clip_norm=0.5, noise_multiplier=0.3) as engine:
+            engine.start(np.zeros(size))
+            released.append(run(engine, None, [PlainUpload(np.zeros(size), 0.0, {})]).parameters)
+    stddev = 2 * 0.3 * 0.5
+    for noise in released:
+        assert abs(noise.mean()) < 5 * stddev / size**0.5
+        assert abs(noise.std() / stddev - 1) < 5 / (2 * size) ** 0.5
+    assert abs(np.corrcoef(*released)[0, 1]) < 5 / size**0.5
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", ["delta", "norm", "score"])
+def test_an_update_that_is_not_finite_is_refused_with_its_client(value, where):
+    arguments = {"delta": np.zeros(3), "norm": 0.0, "scores": {"balance": 0.5}}
+    arguments |= {
+        "delta": {"delta": np.array([0, value, 0])},
+        "norm": {"norm": value},
+        "score": {"scores": {"b": value}},
+    }[where]
+    with pytest.raises(RangeError, match="round 3, client 7"):
+        plain_encoder(**arguments, round=3, slot=0, client=7)
+
+
+def test_a_finite_update_passes_unchanged():
+    upload = plain_encoder(np.arange(3.0), 2.5, {"balance": 0.5}, 1, 0, 4)
+    np.testing.assert_array_equal(upload.delta, [0, 1, 2])
+    assert (upload.norm, upload.scores) == (2.5, {"balance": 0.5})

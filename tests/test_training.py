@@ -1,0 +1,346 @@
+"""The round loop: resumed runs, agreement of the engines, noise, cohorts, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from orchestrator.config import FederationConfig
+from orchestrator.engines.factory import round_parameters
+from orchestrator.engines.plaintext import PlaintextEngine
+from orchestrator.errors import ConfigError, PeerLostError, RunError
+from orchestrator.graphs import load_graph
+from orchestrator.models import load_model, parameters_to_vector
+from orchestrator.runs import RunFolder, read_arrays
+from orchestrator.training import RoundResult, sample_cohort, train
+
+pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
+
+
+class Crash(Exception):
+    """Stands for whatever ends a run from outside."""
+
+
+def crash_after(round: int, result: RoundResult) -> None:
+    if result.round == round:
+        raise Crash
+
+
+class CrashingFolder(RunFolder):
+    """Crashes in round 4, when the records are written and the checkpoint is not."""
+
+    def save(self, checkpoint):
+        if checkpoint.round == 4:
+            raise Crash
+        super().save(checkpoint)
+
+
+def run(config, **options) -> tuple[RunFolder, list[RoundResult]]:
+    folder, results = RunFolder.create(config), []
+    train(config, folder, observe=results.append, **options)
+    return folder, results
+
+
+def final(folder: RunFolder) -> np.ndarray:
+    return read_arrays(folder.state_dir / "state.npz")["parameters"]
+
+
+# Interrupted and resumed
+
+
+@pytest.fixture(scope="module", params=["f2gnn", "fedavg"])
+def whole(request, tiny, tmp_path_factory):
+    """A configuration and its uninterrupted run of five rounds, audited."""
+    config = tiny(tmp_path_factory.mktemp("whole"), f"method.name={request.param}", "federation.rounds=5")
+    return config, run(config, audit=True)[0]
+
+
+def assert_same_run(folder: RunFolder, whole: RunFolder) -> None:
+    np.testing.assert_array_equal(final(folder), final(whole))
+    for name in ("metrics.jsonl", "metrics.csv"):
+        assert (folder.path / name).read_bytes() == (whole.path / name).read_bytes()
+    assert [row["round"] for row in folder.costs()] == [1, 2, 3, 4, 5]
+    files = sorted(path.name for path in whole.state_dir.iterdir())
+    assert sorted(path.name for path in folder.state_dir.iterdir()) == files
+    for name in files:
+        first, second = (read_arrays(run.state_dir / name) for run in (folder, whole))
+        assert first.keys() == second.keys()
+        for key in first:
+            np.testing.assert_array_equal(first[key], second[key])
+    models = [parameters_to_vector(load_model(run.path / "model.pt")) for run in (folder, whole)]
+    np.testing.assert_array_equal(*models)
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_resumed_run_equals_an_uninterrupted_one_exactly(whole, rounds):
+    config, expected = whole
+    folder = RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(config, folder, audit=True, observe=partial(crash_after, rounds))
+    assert len(folder.records()) == rounds and not (folder.path / "model.pt").exists()
+    reopened, settings = RunFolder.open(folder.path)
+    resumed: list[int] = []
+    train(settings, reopened, resume=True, audit=True, observe=lambda result: resumed.append(result.round))
+    assert resumed == [*range(rounds + 1, 6)]
+    assert_same_run(reopened, expected)
+
+
+def test_a_crash_before_the_checkpoint_repeats_the_round(whole):
+    config, expected = whole
+    folder = RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(config, CrashingFolder(folder.path), audit=True)
+    assert len(folder.records()) == 4
+    with open(folder.path / "metrics.jsonl", "a") as file:
+        file.write('{"round": 5, "val": {"accu')
+    train(config, folder, resume=True, audit=True)
+    assert_same_run(folder, expected)
+
+
+def test_a_run_without_a_round_begins_anew_and_a_finished_one_is_left_alone(whole):
+    config, expected = whole
+    folder = RunFolder.create(config)
+    train(config, folder, resume=True, audit=True)
+    assert_same_run(folder, expected)
+    parameters = train(config, folder, resume=True, audit=True)
+    assert_same_run(folder, expected)
+    np.testing.assert_array_equal(parameters, final(expected))
+
+
+def test_an_audit_that_ends_midway_keeps_the_columns(whole, tmp_path):
+    config, _ = whole
+    folder = RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(config, folder, audit=True, observe=partial(crash_after, 2))
+    train(config, folder, resume=True)
+    header, *rows = [line.split(",") for line in (folder.path / "metrics.csv").read_text().splitlines()]
+    assert {len(row) for row in rows} == {len(header)}
+    column = header.index("model_difference")
+    assert [row[column] for row in rows] == ["0.0", "0.0", "", "", ""]
+    assert [row["model_difference"] for row in folder.records()] == [0.0, 0.0, None, None, None]
+
+
+def test_a_lost_client_state_is_named(whole):
+    config, _ = whole
+    folder = RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(config, folder, observe=partial(crash_after, 1))
+    lost = next(path for path in sorted(folder.state_dir.iterdir()) if path.name.startswith("client"))
+    lost.unlink()
+    with pytest.raises(RunError) as caught:
+        train(config, folder, resume=True)
+    assert str(caught.value).startswith(f"{lost}: ") and "\n" not in str(caught.value)
+
+
+def test_an_embedded_run_resumes_within_the_fixed_point_bounds(tiny, tmp_path):
+    """Masks are random, so that two runs agree in their bounds only."""
+    config = tiny(tmp_path, "engine.name=embedded", "federation.rounds=3")
+    folder, interrupted = run(config)[0], RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(config, interrupted, observe=partial(crash_after, 2))
+    train(config, interrupted, resume=True)
+    assert np.abs(final(interrupted) - final(folder)).max() < 1e-5
+    assert [row["round"] for row in interrupted.records()] == [1, 2, 3]
+
+
+# The engines agree
+
+
+@pytest.mark.parametrize(
+    ("cohort", "method", "clip_norm"),
+    [
+        (1, "f2gnn", "null"),
+        (1, "fedavg", "0.05"),
+        (2, "f2gnn", "0.05"),
+        (2, "fedavg", "null"),
+        (3, "f2gnn", "null"),
+        (5, "f2gnn", "0.05"),
+        (5, "fedavg", "0.05"),
+    ],
+)
+def test_every_round_keeps_its_bound(tiny, tmp_path, cohort, method, clip_norm):
+    config = tiny(
+        tmp_path,
+        "engine.name=embedded",
+        f"federation.cohort={cohort}",
+        f"method.name={method}",
+        f"privacy.clip_norm={clip_norm}",
+    )
+    folder, results = run(config, audit=True)
+    assert len(results) == 2
+    for result in results:
+        assert result.difference <= result.bound < 1e-5
+        assert len(set(result.cohort)) == cohort
+    step = np.linalg.norm(results[1].parameters - results[0].parameters)
+    assert step > 1e-3
+    if clip_norm != "null":  # unclipped updates are several times longer
+        assert step <= 0.05 * (1 + 1e-4)
+    else:
+        assert step > 0.06
+    cost = results[1].cost
+    assert min(cost.online_bytes) > 0 and cost.upload_bytes > len(final(folder)) * 8
+    assert folder.records()[1]["model_difference"] == results[1].difference
+    assert folder.costs()[1]["online_rounds"] == cost.rounds
+
+
+def test_the_reference_preset_keeps_its_bound_with_a_client_drawn_twice(tiny, tmp_path):
+    config = tiny(tmp_path, "engine.name=embedded", "clients.count=2", presets=("reference",))
+    results = run(config, audit=True)[1]
+    assert all(len(set(result.cohort)) < len(result.cohort) for result in results)
+    assert all(result.difference <= result.bound < 1e-5 for result in results)
+
+
+def test_the_plaintext_engine_is_its_own_audit(whole):
+    assert {row["model_difference"] for row in whole[1].records()} == {0.0}
+    assert all(0 < row["model_difference_bound"] < 1e-5 for row in whole[1].records())
+
+
+@pytest.mark.parametrize("engine", ["plaintext", "embedded"])
+def test_noise_has_standard_deviation_two_sigma_c(tiny, tmp_path, engine):
+    options = ["federation.rounds=1", "model.hidden=64"]
+    plain = run(tiny(tmp_path, *options, "privacy={clip_norm: 0.5}"))[1][0]
+    noisy = run(
+        tiny(tmp_path, *options, "privacy={clip_norm: 0.5, noise_multiplier: 0.3}", f"engine.name={engine}"), audit=True
+    )[1][0]
+    noise, stddev = noisy.parameters - plain.parameters, 2 * 0.3 * 0.5
+    count = len(noise)
+    assert count > 4000
+    assert abs(noise.std() / stddev - 1) < 5 / (2 * count) ** 0.5
+    assert abs(noise.mean()) < 5 * stddev / count**0.5
+    assert (noisy.difference, noisy.bound) == (None, None)  # nobody but the servers can subtract the noise
+
+
+# Cohorts
+
+
+@given(st.integers(1, 40), st.data(), st.integers(0, 2**40), st.integers(1, 10**6))
+def test_a_distinct_cohort_is_distinct_reproducible_and_in_range(clients, data, seed, round):
+    federation = FederationConfig(cohort=data.draw(st.integers(1, clients)))
+    cohort = sample_cohort(federation, clients, seed, round)
+    assert len(cohort) == len(set(cohort)) == federation.cohort and set(cohort) <= set(range(clients))
+    assert cohort == sample_cohort(federation, clients, seed, round)
+    assert all(type(client) is int for client in cohort)
+
+
+@pytest.mark.parametrize("sampling", ["distinct", "with_replacement"])
+def test_cohorts_are_uniform_in_every_slot(sampling):
+    federation = FederationConfig(cohort=3, sampling=sampling)
+    cohorts = np.array([sample_cohort(federation, 10, 31, round) for round in range(1, 3001)])
+    for slot in range(3):
+        assert chisquare(np.bincount(cohorts[:, slot], minlength=10)).pvalue > 1e-4
+    pairs = np.bincount(cohorts[:, 0] * 10 + cohorts[:, 1], minlength=100).reshape(10, 10)
+    possible = ~np.eye(10, dtype=bool) if sampling == "distinct" else np.ones((10, 10), dtype=bool)
+    assert chisquare(pairs[possible]).pvalue > 1e-4
+    assert (pairs.diagonal().sum() == 0) == (sampling == "distinct")
+
+
+def test_other_rounds_and_seeds_draw_other_cohorts():
+    federation = FederationConfig(cohort=3)
+    drawn = {tuple(sample_cohort(federation, 1000, seed, round)) for seed in (1, 2) for round in range(1, 50)}
+    assert len(drawn) == 2 * 49
+
+
+def test_the_cohort_is_known_before_anything_is_uploaded(tiny, tmp_path):
+    events: list[tuple] = []
+
+    class Spy(PlaintextEngine):
+        def prepare(self, round):
+            events.append(("prepare", round))
+
+        def submit(self, round, slot, client, upload):
+            events.append(("submit", round, slot, client))
+            super().submit(round, slot, client, upload)
+
+        def aggregate(self, round, cohort):
+            events.append(("aggregate", round, tuple(cohort)))
+            return super().aggregate(round, cohort)
+
+        def close(self):
+            events.append(("close",))
+
+    config = tiny(tmp_path)
+    graph = load_graph(config.data, config.seed)
+    run(config, engine=Spy(round_parameters(config)), graph=graph)
+    cohorts = {round: sample_cohort(config.federation, 6, config.seed, round) for round in (1, 2)}
+    for round, cohort in cohorts.items():
+        submitted = {(event[2], event[3]) for event in events if event[:2] == ("submit", round)}
+        assert submitted == set(enumerate(cohort))
+        assert ("aggregate", round, tuple(cohort)) in events
+    assert [event for event in events if event[0] != "submit"] == [
+        ("prepare", 1),
+        ("aggregate", 1, tuple(cohorts[1])),
+        ("prepare", 2),
+        ("aggregate", 2, tuple(cohorts[2])),
+        ("close",),
+    ]
+
+
+# Records and failures
+
+
+def test_a_record_is_complete_and_its_csv_agrees(whole):
+    folder = whole[1]
+    record = folder.records()[0]
+    assert record.keys() == {"round", "val", "test", "model_difference", "model_difference_bound"}
+    assert record["val"].keys() == {"accuracy", "auc", "delta_sp", "delta_eo", "counts", "undefined"}
+    header, first, *_ = (folder.path / "metrics.csv").read_text().splitlines()
+    row = dict(zip(header.split(","), first.split(","), strict=True))
+    assert float(row["val_auc"]) == record["val"]["auc"]
+    json.loads((folder.path / "metrics.jsonl").read_text().splitlines()[0], parse_constant=pytest.fail)
+
+
+def test_a_client_process_that_dies_between_rounds_ends_the_run_and_leaves_no_process(tiny, tmp_path):
+    config = tiny(tmp_path, "federation={rounds: 50, cohort: 6}")
+    folder = RunFolder.create(config)
+
+    def kill_one(result: RoundResult) -> None:
+        if result.round == 2:
+            os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+
+    with pytest.raises(PeerLostError) as caught:
+        train(config, folder, observe=kill_one)
+    assert caught.value.phase == "local training" and caught.value.round == 3
+    assert multiprocessing.active_children() == []
+    assert folder.load().round == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_disk_that_fills_up_ends_the_run_and_the_checkpoint_stands(tiny, tmp_path):
+    config = tiny(tmp_path, "federation.rounds=4")
+    folder = RunFolder.create(config)
+    written = folder.path / "metrics.jsonl"
+
+    def fill(result: RoundResult) -> None:
+        if result.round == 2:
+            written.rename(written.with_suffix(".kept"))
+            written.symlink_to("/dev/full")
+
+    with pytest.raises(RunError, match="No space left on device; the last checkpoint stands"):
+        train(config, folder, observe=fill)
+    written.with_suffix(".kept").rename(written)
+    train(config, folder, resume=True)
+    assert [row["round"] for row in folder.records()] == [1, 2, 3, 4]
+    assert multiprocessing.active_children() == []
+
+
+def test_tensorboard_without_its_library_is_a_setting_at_fault(tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ConfigError, match=r"run\.tensorboard: install"):
+        run(tiny(tmp_path, "run.tensorboard=true"))
+
+
+def test_tensorboard_gets_every_round(tiny, tmp_path):
+    pytest.importorskip("torch.utils.tensorboard", reason="the extra 'tensorboard' is not installed")
+    folder, _ = run(tiny(tmp_path, "run.tensorboard=true"))
+    assert list((folder.path / "tensorboard").iterdir())
