@@ -1,7 +1,7 @@
 """What each operation on shares costs: rounds, bytes and correlations, counted by running it.
 
-    python benchmarks/operations.py            # the table of docs/protocol.md
-    python benchmarks/operations.py --write    # puts it there
+python benchmarks/operations.py            # the table of docs/protocol.md
+python benchmarks/operations.py --write    # puts it there
 """
 
 from __future__ import annotations

@@ -12,20 +12,15 @@ arithmetic, and the sealing and opening of the envelopes.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 from statistics import median
 
-import numpy as np
-
+from orchestrator.bench import exchange_sec, median_sec, vector_sec
 from orchestrator.clients import warm_up
 from orchestrator.config import Config, load_config
-from orchestrator.engines.embedded.channel import Position, accept, connect, listen
 from orchestrator.runs import RunFolder
 
 
@@ -80,15 +75,6 @@ def report(config: Config, seconds: dict[str, float], exchanges: int) -> None:
     print(f"\nSecret sharing adds {100 * added / seconds['plaintext']:.0f} % to the wall time.")
 
 
-def timed(work: Callable[[], object], repeats: int = 20) -> float:
-    samples = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        work()
-        samples.append(time.perf_counter() - started)
-    return median(samples)
-
-
 def model_size(config: Config) -> int:
     from orchestrator.graphs import load_graph
     from orchestrator.models import initial_parameters
@@ -107,7 +93,7 @@ def training_floor_sec(config: Config) -> float:
     for graph in ego_networks(load_graph(config.data, config.seed), config.clients, config.seed):
         features = torch.rand(graph.num_nodes, graph.num_features)
         weights, gradient = torch.rand(graph.num_features, 64), torch.rand(graph.num_nodes, 64)
-        products.append(timed(lambda x=features, w=weights, g=gradient: (x @ w, x.T @ g)))
+        products.append(median_sec(lambda x=features, w=weights, g=gradient: (x @ w, x.T @ g)))
     mean = sum(products) / len(products)
     return config.federation.cohort * config.method.local_epochs * mean / config.engine.client_processes
 
@@ -116,44 +102,10 @@ def sharing_floor_sec(config: Config, parameters: int, exchanges: int) -> float:
     """Of one round: its exchanges, its vector arithmetic, and one client's sealing and one server's opening."""
     from orchestrator.sharing.envelope import Keypair, seal
 
-    vector, total = np.arange(parameters, dtype=np.uint64), np.zeros(parameters, dtype=np.uint64)
-    product = np.empty_like(vector)
-
-    def arithmetic() -> None:
-        for _ in range(2 * config.federation.cohort):
-            np.multiply(vector, np.uint64(12345), out=product)
-            np.add(total, product, out=total)
-
     keypair, message = Keypair(), bytes(16 * parameters)
     envelope = seal(message, keypair.public_key)
-    sealing = timed(lambda: seal(message, keypair.public_key)) + timed(lambda: keypair.open(envelope))
-    return exchanges * exchange_sec() + timed(arithmetic) + sealing
-
-
-def exchange_sec(count: int = 2000) -> float:
-    """One simultaneous exchange of 64 bytes between two processes."""
-    listener = listen("127.0.0.1", 0)
-    ours, theirs = multiprocessing.Pipe()
-    other = multiprocessing.get_context("spawn").Process(target=answer, args=(listener.getsockname(), count, theirs))
-    other.start()
-    channel = accept(listener, {"the other process"}, b"", Position(), 60.0)
-    ours.recv()
-    started = time.perf_counter()
-    for _ in range(count):
-        channel.exchange(bytes(64))
-    seconds = (time.perf_counter() - started) / count
-    other.join()
-    channel.close()
-    listener.close()
-    return seconds
-
-
-def answer(address: tuple[str, int], count: int, ready: Connection) -> None:
-    channel = connect(address, "the other process", b"", "the first process", Position(), 60.0)
-    ready.send(None)
-    for _ in range(count):
-        channel.exchange(bytes(64))
-    channel.close()
+    sealing = median_sec(lambda: seal(message, keypair.public_key)) + median_sec(lambda: keypair.open(envelope))
+    return exchanges * exchange_sec() + vector_sec(config.federation.cohort, parameters) + sealing
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 from mpc_programs.arithmetic import clip_factors, exp, softmax
 from mpc_programs.lockstep import gather
 
-__all__ = ["RULES", "RoundParameters", "Rule", "factors"]
+__all__ = ["RULES", "RoundParameters", "Rule", "factors", "weights_and_clip"]
 
 
 @dataclass(frozen=True)
@@ -71,17 +71,24 @@ RULES: dict[str, Rule] = {
 }
 
 
-async def factors(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any], ratio: Any | None) -> Any:
-    """The factors s_i = gamma_i * min(1, C / ||Delta_i||), a vector of length q.
+async def weights_and_clip(
+    ops: Any, parameters: RoundParameters, scores: Mapping[str, Any], ratio: Any | None
+) -> tuple[Any, Any | None]:
+    """The weights gamma_i and the clip factors min(1, C / ||Delta_i||), vectors of length q, in lock-step.
 
     Args:
         ops: the backend.
         parameters: the public side.
         scores: one vector of length q for each score of the rule.
-        ratio: ||Delta_i||_2 / C, or None exactly where `parameters.ratio_max` is None.
+        ratio: ||Delta_i||_2 / C, or None exactly where `parameters.ratio_max` is None; then there is no clip.
     """
     rule = RULES[parameters.rule]
     if parameters.ratio_max is None:
-        return await rule.weights(ops, parameters, scores)
-    weights, clip = await gather(rule.weights(ops, parameters, scores), clip_factors(ops, ratio, parameters.ratio_max))
-    return await ops.multiply(weights, clip)
+        return await rule.weights(ops, parameters, scores), None
+    return await gather(rule.weights(ops, parameters, scores), clip_factors(ops, ratio, parameters.ratio_max))
+
+
+async def factors(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any], ratio: Any | None) -> Any:
+    """The factors s_i = gamma_i * min(1, C / ||Delta_i||), a vector of length q; arguments as above."""
+    weights, clip = await weights_and_clip(ops, parameters, scores, ratio)
+    return weights if clip is None else await ops.multiply(weights, clip)

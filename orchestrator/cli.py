@@ -29,6 +29,8 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: fetch the raw files, describe a graph and its clients.")
 app.add_typer(data_app, name="data")
 
+PROGRAMS = ("assisted", "scalar-first", "faithful")
+
 _log = Console(stderr=True, highlight=False, markup=False, emoji=False)
 _out = Console(highlight=False, markup=False, emoji=False)
 
@@ -144,6 +146,63 @@ def compare(
             f"{result.max_model_difference:.3g}, at most {result.worst_share_of_bound:.2f} of the fixed-point bound"
         )
     _out.print(f"curves: {result.folder / 'comparison.png'}", soft_wrap=True)
+
+
+@app.command()
+def certs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make; it must not exist.")],
+    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="Lifetime of the certificates.")] = 365,
+) -> None:
+    """Make the keys and certificates by which servers, dealer and orchestrator know each other.
+
+    Without them, train and compare make certificates that live for one session. Make some to keep with this command
+    and name the folder in engine.certificates. A private CA signs one certificate for each role, and its key is
+    forgotten: nobody can add a role later, and to renew means to make a whole new folder.
+    """
+    from orchestrator.engines.embedded.tls import ROLES, create_certificates, files
+
+    end = create_certificates(folder, days)
+    _out.print(f"certificates in {folder}, valid until {end:%Y-%m-%d}; keep keys secret:", soft_wrap=True)
+    for role in ROLES:
+        _out.print(f"  copy to the machine of {role}: {', '.join(files(role))}", soft_wrap=True)
+    _out.print(f"all roles on this machine: copy nothing, train with engine.certificates={folder}", soft_wrap=True)
+
+
+@app.command()
+def bench(
+    engine: Annotated[str, typer.Option("--engine", help="embedded")] = "embedded",
+    cohort: Annotated[int, typer.Option("--cohort", min=1, help="clients in a round")] = 3,
+    parameters: Annotated[int, typer.Option("--parameters", min=1, help="size of the model")] = 22_000,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="rounds to take medians over")] = 20,
+    program: Annotated[list[str] | None, typer.Option("--program", help=f"{', '.join(PROGRAMS)}; repeats")] = None,
+    preprocessing: Annotated[list[str] | None, typer.Option("--preprocessing", help="ot or dealer; repeats")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure one aggregation on made-up uploads, beside its floor in the same run."""
+    from orchestrator.bench import bench_embedded
+
+    if engine != "embedded":
+        raise ConfigError(f"--engine {engine}: only the embedded engine can be measured; expected embedded")
+    records = []
+    for name in _choices("--program", program or ["assisted"], PROGRAMS):
+        for how in _choices("--preprocessing", preprocessing or ["ot"], ("ot", "dealer")):
+            print(f"{engine}, {name}, {how}: {repeats} rounds", file=sys.stderr)
+            records.append(bench_embedded(cohort, parameters, repeats, name, how).as_dict())
+    if as_json:
+        print(json.dumps(records, indent=2, allow_nan=False))
+        return
+    table = Table("", *(f"{record['program']}, {record['preprocessing']}" for record in records))
+    for key in records[0]:
+        if key not in ("engine", "program", "preprocessing"):
+            table.add_row(key.replace("_", " "), *(_plain(record[key]) for record in records))
+    _out.print(table)
+
+
+def _choices(option: str, values: list[str], allowed: tuple[str, ...]) -> list[str]:
+    for value in values:
+        if value not in allowed:
+            raise ConfigError(f"{option} {value}: expected one of {', '.join(allowed)}")
+    return values
 
 
 @data_app.command("fetch")

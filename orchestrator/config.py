@@ -165,6 +165,9 @@ class EngineConfig(_Section):
     training_timeout_sec: float = Field(3600.0, gt=0, le=1e6, description="longest local training of one cohort")
     client_processes: int = Field(2, ge=1, description="processes among which the simulated clients are divided")
     ports: tuple[_Port, _Port, _Port] | None = Field(None, description="server 0, server 1, dealer; null: free ones")
+    certificates: Path | None = Field(
+        None, description="folder that `safegnn certs` wrote; null: certificates for this session only"
+    )
 
 
 class RunConfig(_Section):

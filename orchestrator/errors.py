@@ -57,6 +57,9 @@ class ProtocolError(SafeGNNError):
         super().__init__(f"round {round}, phase {phase}: {peer}: {reason}")
         self.peer, self.phase, self.round, self.reason = peer, phase, round, reason
 
+    def __reduce__(self) -> tuple[type, tuple[str, str, int, str]]:
+        return type(self), (self.peer, self.phase, self.round, self.reason)
+
 
 class PeerTimeoutError(ProtocolError):
     """The peer is alive as far as the network tells, but did not answer within the timeout."""

@@ -28,6 +28,7 @@ from torch_geometric.nn import GCNConv
 from orchestrator.config import ModelConfig
 from orchestrator.errors import RunError
 from orchestrator.graphs.graph import Graph
+from orchestrator.runs import write_atomically
 from orchestrator.seeding import derived_seed
 
 __all__ = [
@@ -176,16 +177,17 @@ def initial_parameters(num_features: int, config: ModelConfig, seed: int) -> np.
 
 
 def save_model(path: Path, parameters: np.ndarray, num_features: int, config: ModelConfig) -> None:
-    """Write a model such that `load_model` needs nothing else. Args: parameters: float64, shape (d,)."""
+    """Write a model, whole or not at all, such that `load_model` needs nothing else.
+
+    Args:
+        parameters: float64, shape (d,).
+    """
     content = {
         "num_features": num_features,
         "model": config.model_dump(),
         "parameters": torch.tensor(parameters, dtype=torch.float64),
     }
-    try:
-        torch.save(content, path)
-    except (OSError, RuntimeError) as error:
-        raise RunError(f"{path}: the model cannot be written: {error}") from error
+    write_atomically(path, lambda file: torch.save(content, file))
 
 
 def load_model(path: Path) -> GCN:

@@ -44,4 +44,5 @@ def create_engine(config: Config) -> Engine:
         preprocessing=config.engine.preprocessing,
         timeout_sec=config.engine.timeout_sec,
         ports=config.engine.ports,
+        certificates=config.engine.certificates,
     )

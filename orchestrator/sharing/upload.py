@@ -1,14 +1,16 @@
-"""What a client hands to each server: shares of its scores and the correlated randomness for its own update.
+"""What a client hands to each server: shares of its scores and of its update, or better than shares of the update.
 
 Parties: a client and two servers that do not collude; all semi-honest, and no client colludes with a server.
 What each learns: a server receives a seed, a uniformly masked update and (server 1) uniformly masked products and
 scores; alone these are independent of the client's data (each lacks the other's seed). Together they determine it.
 Channel: sealed envelopes (`orchestrator.sharing.envelope`); the upload names its run, round, slot and server.
 
-The correlation lets the servers multiply the update by a secret scalar with one opened ring element per client,
-whatever d is (client-aided model of SecureML, section "client-aided offline"; see docs/protocol.md):
+With the program "assisted" the client supplies the correlation that lets the servers multiply its update by a secret
+scalar with one opened ring element, whatever d is (client-aided model of SecureML, section "client-aided offline"):
 
     lam uniform in Z_2^64^d, a uniform in Z_2^64;  M = Delta + lam to both;  <lam>, <a>, <a * lam> shared.
+
+The other programs need no help from the client and take plain shares of Delta in Z_2^64 or Z_2^128.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from orchestrator.sharing.fixed_point import encode_scalars
 from orchestrator.sharing.prg import Prg, fresh_seed
 from orchestrator.sharing.ring import MASK128, from_bytes128, to_bytes128
 
-__all__ = ["Upload", "UploadHeader", "pack_upload", "share_update", "unpack_upload"]
+__all__ = ["Correlated", "Upload", "UploadHeader", "pack_upload", "share_update", "unpack_upload"]
 
 _VERSION = 1
 
@@ -48,54 +50,66 @@ class UploadHeader:
 
 
 @dataclass(frozen=True)
-class Upload:
-    """One server's part, expanded.
+class Correlated:
+    """One server's part of an update that comes with its own correlation; uint64 in Z_2^64, shape (d,).
 
     Attributes:
-        scalars: share of the scores, Z_2^128 at `SCALAR_BITS`; object, shape (k,).
-        masked: M = Delta + lam, Z_2^64 at `update_bits`; uint64, shape (d,).
-        mask: share of lam; uint64, shape (d,).
+        masked: M = Delta + lam at `update_bits`, the same for both servers.
+        mask: share of lam.
         factor_mask: share of a; int in [0, 2^64).
-        product: share of a * lam; uint64, shape (d,).
+        product: share of a * lam.
     """
 
-    scalars: np.ndarray
     masked: np.ndarray
     mask: np.ndarray
     factor_mask: int
     product: np.ndarray
 
 
-def share_update(update: np.ndarray, scores: Sequence[float], headers: Sequence[UploadHeader]) -> tuple[bytes, bytes]:
+@dataclass(frozen=True)
+class Upload:
+    """One server's part, expanded.
+
+    Attributes:
+        scalars: share of the scores, Z_2^128 at `SCALAR_BITS`; object, shape (k,).
+        update: `Correlated`, or a share of Delta at `update_bits`, shape (d,): uint64 for the program "scalar-first",
+            object in Z_2^128 for "faithful".
+    """
+
+    scalars: np.ndarray
+    update: Correlated | np.ndarray
+
+
+def share_update(
+    update: np.ndarray, scores: Sequence[float], headers: Sequence[UploadHeader], program: str = "assisted"
+) -> tuple[bytes, bytes]:
     """The packed uploads for server 0 and server 1.
 
     Args:
         update: encoded Delta; uint64, shape (d,).
         scores: the rule's scores in its order, then the norm ratio where updates are clipped.
         headers: one for each server.
+        program: "assisted", "scalar-first" or "faithful".
 
-    Bytes: 8 d for server 0, 16 d + 16 k for server 1, and below 300 each for seed and header.
+    Bytes in all: 24 d for "assisted", 8 d for "scalar-first", 16 d for "faithful"; 16 k and below 600 more.
     """
     seeds = (fresh_seed(), fresh_seed())
     d, k = len(update), len(scores)
-    masks, factor_masks, product0, scalars0 = [], [], None, None
-    for server, seed in enumerate(seeds):
-        prg = Prg(seed)
-        masks.append(prg.uint64(d))
-        factor_masks.append(int(prg.uint64(1)[0]))
-        if server == 0:
-            product0, scalars0 = prg.uint64(d), prg.ring128(k)
-    assert product0 is not None and scalars0 is not None
-    mask = masks[0] + masks[1]
-    factor_mask = np.uint64(sum(factor_masks) & (2**64 - 1))
-    masked = (update + mask).tobytes()
-    first = {"seed": seeds[0], "masked": masked}
-    second = {
-        "seed": seeds[1],
-        "masked": masked,
-        "product": (factor_mask * mask - product0).tobytes(),
-        "scalars": to_bytes128(encode_scalars(np.asarray(scores, dtype=np.float64)) - scalars0 & MASK128),
-    }
+    first: dict[str, bytes] = {"seed": seeds[0]}
+    second: dict[str, bytes] = {"seed": seeds[1]}
+    prg = Prg(seeds[0])
+    if program == "assisted":
+        other = Prg(seeds[1])
+        mask, factor_mask = prg.uint64(d), prg.uint64(1)
+        mask, factor_mask = mask + other.uint64(d), factor_mask + other.uint64(1)
+        first["masked"] = second["masked"] = (update + mask).tobytes()
+        second["product"] = (factor_mask * mask - prg.uint64(d)).tobytes()
+    elif program == "scalar-first":
+        second["share"] = (update - prg.uint64(d)).tobytes()
+    else:
+        second["share"] = to_bytes128(update.view(np.int64).astype(object) - prg.ring128(d) & MASK128)
+    encoded = encode_scalars(np.asarray(scores, dtype=np.float64))
+    second["scalars"] = to_bytes128(encoded - prg.ring128(k) & MASK128)
     return pack_upload(headers[0], first), pack_upload(headers[1], second)
 
 
@@ -114,7 +128,9 @@ def pack_upload(header: UploadHeader, fields: dict[str, bytes]) -> bytes:
     )
 
 
-def unpack_upload(data: bytes, expected: UploadHeader, parameters: int, scores: int) -> Upload:
+def unpack_upload(
+    data: bytes, expected: UploadHeader, parameters: int, scores: int, program: str = "assisted"
+) -> Upload:
     """Parse and expand one server's part.
 
     Raises:
@@ -123,7 +139,7 @@ def unpack_upload(data: bytes, expected: UploadHeader, parameters: int, scores: 
     try:
         fields = msgpack.unpackb(data)
         found = UploadHeader(*(fields[name] for name in ("run", "round", "slot", "client", "server")))
-        version, seed, masked = fields["version"], fields["seed"], fields["masked"]
+        version, prg = fields["version"], Prg(fields["seed"])
     except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
         raise ValueError("the upload is not in the expected format") from error
     if version != _VERSION:
@@ -133,15 +149,21 @@ def unpack_upload(data: bytes, expected: UploadHeader, parameters: int, scores: 
             wanted, got = getattr(expected, name), getattr(found, name)
             detail = "" if name == "run" else f" {got!r} instead of {wanted!r}"
             raise ValueError(f"the upload is meant for another {name}{detail}")
-    d, k = parameters, scores
-    lengths = {"masked": 8 * d} if expected.server == 0 else {"masked": 8 * d, "product": 8 * d, "scalars": 16 * k}
+    d, k, first = parameters, scores, expected.server == 0
+    lengths = {} if first else {"scalars": 16 * k}
+    if program == "assisted":
+        lengths |= {"masked": 8 * d} if first else {"masked": 8 * d, "product": 8 * d}
+    elif not first:
+        lengths["share"] = (8 if program == "scalar-first" else 16) * d
     for name, length in lengths.items():
         if len(fields.get(name, b"")) != length:
             raise ValueError(f"the upload's field '{name}' has {len(fields.get(name, b''))} bytes, expected {length}")
-    prg = Prg(seed)
-    mask, factor_mask = prg.uint64(d), int(prg.uint64(1)[0])
-    if expected.server == 0:
-        product, scalars = prg.uint64(d), prg.ring128(k)
+    if program == "assisted":
+        mask, factor_mask = prg.uint64(d), int(prg.uint64(1)[0])
+        product = prg.uint64(d) if first else np.frombuffer(fields["product"], dtype="<u8")
+        update = Correlated(np.frombuffer(fields["masked"], dtype="<u8"), mask, factor_mask, product)
+    elif program == "scalar-first":
+        update = prg.uint64(d) if first else np.frombuffer(fields["share"], dtype="<u8")
     else:
-        product, scalars = np.frombuffer(fields["product"], dtype="<u8"), from_bytes128(fields["scalars"])
-    return Upload(scalars, np.frombuffer(masked, dtype="<u8"), mask, factor_mask, product)
+        update = prg.ring128(d) if first else from_bytes128(fields["share"])
+    return Upload(prg.ring128(k) if first else from_bytes128(fields["scalars"]), update)

@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from orchestrator.graphs.edges import canonical_edges
 from orchestrator.graphs.graph import Graph
-
-
-@pytest.fixture(scope="session")
-def real_data():
-    """``real_data(name)``: the folder of a real data set, or a skip that says where it was looked for."""
-    default = Path(__file__).parents[2].parent / "shared" / "data"
-    root = Path(os.environ.get("SAFEGNN_TEST_DATA", default))
-
-    def folder(name: str) -> Path:
-        if not (root / name).is_dir():
-            pytest.skip(f"no real data at {root / name}; set SAFEGNN_TEST_DATA to the folder that holds {name}/")
-        return root / name
-
-    return folder
 
 
 @pytest.fixture(scope="session")

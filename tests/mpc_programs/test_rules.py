@@ -67,6 +67,6 @@ def test_factors_agree(parameters, kind):
 def test_the_demand_is_what_a_round_takes():
     """A batch of exactly the counted size serves; a smaller one runs out."""
     parameters = CASES[0]
-    assert demand(parameters).triples > 0
+    assert demand(parameters, 10).triples > 0
     clipped = RoundParameters("fedavg", 3, ratio_max=8.0)
-    assert demand(clipped).bits == 3 * 3  # 3 clients, thresholds 1, 2, 4
+    assert demand(clipped, 10).bits == 3 * 3  # 3 clients, thresholds 1, 2, 4

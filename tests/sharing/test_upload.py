@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.sharing.envelope import Keypair, seal
 from orchestrator.sharing.fixed_point import decode_scalars
-from orchestrator.sharing.ring import MASK128
+from orchestrator.sharing.ring import MASK128, signed128
 from orchestrator.sharing.upload import UploadHeader, share_update, unpack_upload
 
 HEADERS = [UploadHeader(bytes(16), 3, 1, 17, server) for server in (0, 1)]
@@ -19,11 +19,12 @@ def uploads(update, scores):
 def test_both_parts_together_hold_the_update_and_its_correlation():
     update = np.arange(50, dtype=np.uint64) - np.uint64(25)
     _, (first, second) = uploads(update, [0.5, 1.25])
-    mask = first.mask + second.mask
-    assert (first.masked == second.masked).all()
-    assert (first.masked - mask == update).all()
-    factor_mask = np.uint64((first.factor_mask + second.factor_mask) % 2**64)
-    assert (first.product + second.product == factor_mask * mask).all()
+    one, two = first.update, second.update
+    mask = one.mask + two.mask
+    assert (one.masked == two.masked).all()
+    assert (one.masked - mask == update).all()
+    factor_mask = np.uint64((one.factor_mask + two.factor_mask) % 2**64)
+    assert (one.product + two.product == factor_mask * mask).all()
     assert decode_scalars(first.scalars + second.scalars & MASK128) == pytest.approx([0.5, 1.25])
 
 
@@ -60,3 +61,17 @@ def test_only_the_addressed_server_opens_an_envelope():
     for keypair, data in ((other, envelope), (mine, damaged), (mine, envelope[:10])):
         with pytest.raises(ValueError, match="damaged or sealed to another"):
             keypair.open(data)
+
+
+@pytest.mark.parametrize(("program", "bytes_per_element"), [("scalar-first", 8), ("faithful", 16)])
+def test_plain_shares_of_the_update(program, bytes_per_element):
+    update = np.arange(1000, dtype=np.uint64) - np.uint64(500)
+    packed = share_update(update, [0.5], HEADERS, program)
+    assert sum(map(len, packed)) <= bytes_per_element * 1000 + 600
+    first, second = (unpack_upload(packed[k], HEADERS[k], 1000, 1, program).update for k in (0, 1))
+    if program == "scalar-first":
+        assert (first + second == update).all()
+    else:
+        assert list(signed128(first + second & MASK128)) == list(range(-500, 500))
+    with pytest.raises(ValueError, match="'share' has"):
+        unpack_upload(packed[1], HEADERS[1], 999, 1, program)

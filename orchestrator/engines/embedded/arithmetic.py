@@ -1,8 +1,8 @@
 """Arithmetic on additive shares between two servers: the backend of `mpc_programs.arithmetic`.
 
 Parties: server 0 and server 1. Adversary: semi-honest, corrupts at most one. What each learns: its own shares and
-openings masked by fresh correlated randomness, each uniform; nothing else. Channel: authenticated and in order; what
-is exchanged may be overheard by nobody but the two servers.
+openings masked by fresh correlated randomness, each uniform; nothing else. Channel: authenticated, in
+order and private to the two servers, by mutual TLS (`tls`).
 
 Every protocol below is a coroutine for `mpc_programs.lockstep`; both servers run the same one.
 """
@@ -149,6 +149,10 @@ class SharedArithmetic:
         if self.owner == 0:
             z = z + public
         return ScalarShare(z & MASK128, 0, self.owner)
+
+    def vectors(self, count: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Scaled vectors from preprocessing, for products of secret scalars and long vectors; see `Source.vectors`."""
+        return self._source.vectors(count, length)
 
     def _bits(self, values: np.ndarray) -> BitShare:
         return BitShare(values, self.owner)

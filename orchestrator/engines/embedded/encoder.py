@@ -28,6 +28,7 @@ class SealingEncoder:
     parameters: RoundParameters
     vectors: VectorFormat
     clip_norm: float | None
+    program: str = "assisted"
 
     def __call__(
         self, delta: np.ndarray, norm: float, scores: Mapping[str, float], round: int, slot: int, client: int
@@ -41,7 +42,7 @@ class SealingEncoder:
         if self.clip_norm is not None:
             values.append(norm / self.clip_norm)
         headers = [UploadHeader(self.run, round, slot, client, server) for server in (0, 1)]
-        first, second = share_update(update, values, headers)
+        first, second = share_update(update, values, headers, self.program)
         return seal(first, self.public_keys[0]), seal(second, self.public_keys[1])
 
     def _ranges(self) -> list[tuple[str, tuple[float, float]]]:

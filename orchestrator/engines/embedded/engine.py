@@ -1,7 +1,7 @@
 """The embedded engine as the orchestrator sees it: two or three processes, sealed envelopes in, a released model out.
 
 The orchestrator carries ciphertexts and reconstructs the noisy model from two noisy shares; it sees no other share.
-In this version all processes run on one machine and trust its loopback interface; a session token keeps strangers out.
+All processes run on one machine. Every connection is mutual TLS 1.3 with a certificate for each role, see `tls`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import secrets
 import select
-import selectors
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import IO, Any, Literal
 
 import numpy as np
@@ -23,10 +24,11 @@ import numpy as np
 import orchestrator.errors as errors
 from mpc_programs.rules import RoundParameters
 from orchestrator.engines.base import Aggregation, Engine, RoundCost
-from orchestrator.engines.embedded.channel import Channel, Position, connect
+from orchestrator.engines.embedded.channel import Channel, Position, connect, ready
 from orchestrator.engines.embedded.encoder import SealingEncoder
 from orchestrator.engines.embedded.openings import release
 from orchestrator.engines.embedded.process import Assignment
+from orchestrator.engines.embedded.tls import Identity, create_certificates
 from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.privacy.noise import server_stddev
 from orchestrator.sharing.fixed_point import VectorFormat
@@ -68,9 +70,11 @@ class EmbeddedEngine(Engine):
         *,
         clip_norm: float | None = None,
         noise_multiplier: float = 0.0,
+        program: Literal["assisted", "scalar-first", "faithful"] = "assisted",
         preprocessing: Literal["ot", "dealer"] = "ot",
         timeout_sec: float = 60.0,
         ports: tuple[int, int, int] | None = None,
+        certificates: Path | None = None,
         commands: dict[str, list[str]] | None = None,
     ) -> None:
         """
@@ -79,20 +83,27 @@ class EmbeddedEngine(Engine):
             vectors: fixed-point format of updates and model.
             clip_norm: C; None where updates are not clipped.
             noise_multiplier: sigma; each server adds N(0, 2 sigma^2 C^2).
+            program: see `orchestrator.engines.embedded.program.aggregate`.
             preprocessing: "ot", by the two servers alone, or "dealer", by a third process.
             timeout_sec: longest silence of a peer.
             ports: for server 0, server 1 and the dealer; None takes free ones.
+            certificates: a folder of `create_certificates`; None makes certificates for the session and keeps none.
             commands: how to start a role's process, for tests that need one to fail.
 
         Raises:
-            ConfigError: the noise does not fit the vector format.
+            ConfigError: the noise does not fit the vector format, or a certificate is not fit for use.
         """
         self._parameters, self._vectors, self._clip_norm = parameters, vectors, clip_norm
+        self._program = program
         self._noise_stddev = server_stddev(noise_multiplier, clip_norm)
         vectors.check_noise(self._noise_stddev)
         self._timeout_sec = timeout_sec
         self._roles = [role for role in _MODULES if preprocessing == "dealer" or role != "dealer"]
         self._ports = dict(zip(_MODULES, ports or (0, 0, 0), strict=True))
+        self._certificates = certificates
+        if certificates is not None:
+            for role in (*self._roles, "orchestrator"):
+                Identity.load(certificates, role)
         self._commands = {role: [sys.executable, "-m", module] for role, module in _MODULES.items()} | (commands or {})
         self._children: dict[str, _Child] = {}
         self._channels: dict[str, Channel] = {}
@@ -114,17 +125,19 @@ class EmbeddedEngine(Engine):
     def start(self, parameters: np.ndarray) -> None:
         """Start the processes and give both servers the public model, float64 (d,)."""
         self._position = Position("start", 0)
-        run, token = secrets.token_bytes(16), secrets.token_bytes(32)
+        run, session = secrets.token_bytes(16), secrets.token_bytes(16)
         model = self._vectors.encode_model(parameters).astype("<u8").tobytes()
         try:
-            for role in self._roles:
-                self._spawn(role, token)
-            for child in self._children.values():
-                self._await_ready(child)
+            with self._folder() as folder:
+                identity = Identity.load(folder, "orchestrator")
+                for role in self._roles:
+                    self._spawn(role, session, folder)
+                for child in self._children.values():
+                    self._await_ready(child)
             addresses = {role: (_HOST, child.ready["port"]) for role, child in self._children.items()}
             for role in ("server 0", "server 1"):
                 self._channels[role] = connect(
-                    addresses[role], "orchestrator", token, role, self._position, self._timeout_sec
+                    addresses[role], identity, session, role, self._position, self._timeout_sec
                 )
             # Only now: a server that has its orders connects to the other one, which must know its orchestrator first.
             for channel in self._channels.values():
@@ -132,6 +145,7 @@ class EmbeddedEngine(Engine):
                     {
                         "type": "setup",
                         "run": run,
+                        "program": self._program,
                         "parameters": asdict(self._parameters),
                         "vectors": asdict(self._vectors),
                         "noise_stddev": self._noise_stddev,
@@ -145,7 +159,7 @@ class EmbeddedEngine(Engine):
             self.close()
             raise
         keys = tuple(bytes.fromhex(self._children[role].ready["public_key"]) for role in ("server 0", "server 1"))
-        self._encoder = SealingEncoder(run, keys, self._parameters, self._vectors, self._clip_norm)
+        self._encoder = SealingEncoder(run, keys, self._parameters, self._vectors, self._clip_norm, self._program)
 
     def prepare(self, round: int) -> None:
         for channel in self._channels.values():
@@ -203,15 +217,27 @@ class EmbeddedEngine(Engine):
             self._collect("nothing")
             raise
 
-    def _spawn(self, role: str, token: bytes) -> None:
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """The folder of certificates. One made for the session is gone as soon as every process has read its files."""
+        if self._certificates is not None:
+            yield self._certificates
+            return
+        with tempfile.TemporaryDirectory(prefix="safegnn-") as parent:
+            folder = Path(parent) / "certificates"
+            create_certificates(folder, days=1)  # asked for at the start of connections only
+            yield folder
+
+    def _spawn(self, role: str, session: bytes, certificates: Path) -> None:
         log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         process = subprocess.Popen(
             self._commands[role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=False
         )
         self._children[role] = _Child(role, process, log)
         assert process.stdin is not None
+        assignment = Assignment(role, _HOST, self._ports[role], session, certificates, self._timeout_sec)
         try:
-            process.stdin.write(Assignment(role, _HOST, self._ports[role], token, self._timeout_sec).to_line())
+            process.stdin.write(assignment.to_line())
             process.stdin.flush()
         except BrokenPipeError:
             pass  # it died at once; what it said is reported by _await_ready
@@ -227,46 +253,40 @@ class EmbeddedEngine(Engine):
             raise PeerLostError(child.role, "start", 0, child.last_words())
         child.ready = json.loads(line)
         if "error" in child.ready:
-            raise ConfigError(
-                f"engine.ports: port {child.ready['port']} of {child.role} cannot be used "
-                f"({child.ready['error']}); choose another one or leave engine.ports empty"
-            )
+            raise ConfigError(child.ready["error"])
 
     def _collect(self, wanted: str) -> dict[str, dict[str, Any]]:
         """One reply of the wanted type from both servers, or the error that explains why there is none."""
         replies: dict[str, dict[str, Any]] = {}
         failures: dict[str, ProtocolError] = {}
-        with selectors.DefaultSelector() as selector:
-            for role, channel in self._channels.items():
-                selector.register(channel, selectors.EVENT_READ, role)
-            limit = 2 * self._timeout_sec
+        awaited = dict(self._channels)
+        limit = 2 * self._timeout_sec
+        deadline = time.monotonic() + limit
+        while awaited:
+            # After a first failure, hear what the other server has to say already: it may name the root cause.
+            heard = ready(awaited.values(), 0.5 if failures else max(0.0, deadline - time.monotonic()))
+            if not heard:
+                if not failures:
+                    silent = next(iter(awaited.values()))
+                    raise silent.error(PeerTimeoutError, f"silent for {limit:g} s")
+                break
             deadline = time.monotonic() + limit
-            while selector.get_map():
-                # After a first failure, hear what the other server has to say already: it may name the root cause.
-                events = selector.select(0.5 if failures else max(0.0, deadline - time.monotonic()))
-                if not events:
-                    if not failures:
-                        silent = next(role for role in self._channels if role not in replies)
-                        raise self._channels[silent].error(PeerTimeoutError, f"silent for {limit:g} s")
-                    break
-                deadline = time.monotonic() + limit
-                for key, _ in events:
-                    role, channel = key.data, self._channels[key.data]
-                    try:
-                        message = channel.receive_message()
-                    except PeerLostError:
-                        failures[role] = channel.error(PeerLostError, self._obituary(role))
-                        selector.unregister(channel)
-                        continue
-                    kind = message.get("type")
-                    if kind == "error":
-                        failures[role] = _error(message)
-                        selector.unregister(channel)
-                    elif kind == wanted:
-                        replies[role] = message
-                        selector.unregister(channel)
-                    else:
-                        raise channel.error(DisagreementError, f"answered {kind!r} where {wanted!r} was expected")
+            for channel in heard:
+                role = channel.peer
+                try:
+                    message = channel.receive_message()
+                except PeerLostError:
+                    failures[role] = channel.error(PeerLostError, self._obituary(role))
+                    del awaited[role]
+                    continue
+                kind = message.get("type")
+                if kind == "error":
+                    failures[role] = _error(message)
+                elif kind == wanted:
+                    replies[role] = message
+                else:
+                    raise channel.error(DisagreementError, f"answered {kind!r} where {wanted!r} was expected")
+                del awaited[role]
         if failures:
             # The root cause is a failure whose culprit did not itself report somebody else.
             blamed_only = [error for error in failures.values() if error.peer not in failures or error.peer == ""]

@@ -6,7 +6,7 @@ travel are masked by blocks that the receiver does not have.
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,10 +19,38 @@ from orchestrator.sharing.ring import MASK128, from_bytes128
 __all__ = ["generate"]
 
 _BITS = 128
+_WORD = 64
+_SLICE = 8192
 
 
 async def generate(transfers: OtExtension, owner: int, demand: Demand) -> Batch:
-    """One server's batch of fresh correlations.
+    """One server's batch of fresh correlations, made in slices so that memory stays bounded.
+
+    Rounds: 2 for up to 8,192 triples, 2 more for every further 8,192, and 2 for each vector.
+    """
+    slices = [
+        await _scalars(transfers, owner, replace(demand, triples=min(_SLICE, demand.triples - start), **rest))
+        for start, rest in _slices(demand)
+    ]
+    triples, bit_triples, bits = (
+        tuple(np.concatenate(parts) for parts in zip(*kind, strict=True)) for kind in zip(*slices, strict=True)
+    )
+    made = [await _vector(transfers, demand.length) for _ in range(demand.vectors)]
+    factors = np.array([factor for factor, _, _ in made], dtype=np.uint64)
+    vectors = [
+        np.array([vector[k] for vector in made], dtype=np.uint64).reshape(demand.vectors, demand.length) for k in (1, 2)
+    ]
+    return Batch(demand, triples, bit_triples, bits, (factors, *vectors))
+
+
+def _slices(demand: Demand) -> list[tuple[int, dict[str, int]]]:
+    """Where each slice of triples starts; the bits all go with the first."""
+    starts = range(0, max(1, demand.triples), _SLICE)
+    return [(start, {} if start == 0 else {"bit_triples": 0, "bits": 0}) for start in starts]
+
+
+async def _scalars(transfers: OtExtension, owner: int, demand: Demand) -> tuple[tuple[np.ndarray, ...], ...]:
+    """Triples, bit triples and daBits.
 
     Triples: with a, b this server's random shares, the cross products a_0 b_1 and a_1 b_0 are computed bit by bit of
     b (Gilboa, CRYPTO '99): transfer k hides 2^k a in the difference of its two blocks. Bit triples: of a random
@@ -32,7 +60,7 @@ async def generate(transfers: OtExtension, owner: int, demand: Demand) -> Batch:
 
     Rounds: 2. Bytes from each server: 4,096 a triple, 16 a bit triple, 32 for every second daBit. Leakage: none.
     """
-    t, b, r = astuple(demand)
+    t, b, r = demand.triples, demand.bit_triples, demand.bits
     half = (r + 1) // 2
     prg = Prg()
     factor, multiplier = prg.uint64(2 * t).reshape(t, 2), prg.uint64(2 * t).reshape(t, 2)
@@ -63,7 +91,34 @@ async def generate(transfers: OtExtension, owner: int, demand: Demand) -> Batch:
     as_sender, as_receiver = -_integers(first[end:]), _integers(hidden[split:])
     ordered = [as_sender, as_receiver] if owner == 0 else [as_receiver, as_sender]
     bit_sums = own_bits.astype(object) - 2 * np.concatenate(ordered) & MASK128
-    return Batch(demand, (a, b_, c), (bit_a, bit_b, bit_c), (own_bits[:r], bit_sums[:r]))
+    return (a, b_, c), (bit_a, bit_b, bit_c), (own_bits[:r], bit_sums[:r])
+
+
+async def _vector(transfers: OtExtension, length: int) -> tuple[int, np.ndarray, np.ndarray]:
+    """Shares of a scalar a, a vector lam and a * lam in Z_2^64; as a triple, with blocks expanded to vectors.
+
+    Rounds: 2. Bytes from each server: 512 an element + 1,024. Leakage: none.
+    """
+    prg = Prg()
+    factor, mask = prg.uint64(1), prg.uint64(length)
+    choices = np.unpackbits(factor.astype("<u8").view(np.uint8), bitorder="little")
+    first, second, received = await transfers.extend(choices)
+    product = factor * mask
+    corrections = np.empty((_WORD, length), dtype="<u8")
+    for k in range(_WORD):
+        hidden = _expand(first[k], length)
+        corrections[k] = hidden + (mask << np.uint64(k)) - _expand(second[k], length)
+        product -= hidden
+    theirs = np.frombuffer(await exchange(corrections.tobytes()), dtype="<u8").reshape(_WORD, length)
+    for k in range(_WORD):
+        product += _expand(received[k], length)
+        if choices[k]:
+            product += theirs[k]
+    return int(factor[0]), mask, product
+
+
+def _expand(block: np.ndarray, length: int) -> np.ndarray:
+    return Prg(block.astype("<u8").tobytes()).uint64(length)
 
 
 def _add(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 Parties: server 0 and server 1. Adversary: semi-honest, corrupts at most one. In one transfer the sender ends with two
 random blocks and the receiver with the one that its choice bit names; the sender does not learn the bit, the receiver
-nothing of the other block. Channel: authenticated.
+nothing of the other block. Channel: authenticated, by mutual TLS (`tls`).
 
 Base transfers: Chou and Orlandi, "The Simplest Protocol for Oblivious Transfer" (LATINCRYPT 2015), in the prime-order
 subgroup of Ed25519 (libsodium). Extension: Ishai, Kilian, Nissim, Petrank (CRYPTO 2003), semi-honest, with the blocks

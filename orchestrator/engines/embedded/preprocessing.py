@@ -2,7 +2,8 @@
 
 Parties: a dealer and the two servers. The dealer sees no message between the servers, colludes with neither, and
 learns nothing: it never receives anything but counts. A server learns its own shares, which are uniform.
-Channel: the dealer's connection to each server.
+Channel: the dealer's connection to each server, authenticated and private by mutual TLS (`tls`): whoever overheard
+both could open every share.
 
 For a batch, server 0 receives one PRG seed and server 1 one seed and the corrections that make the correlations hold;
 a batch serves one round and is never used again. How much a round needs is counted by running the program (`Tally`).
@@ -10,7 +11,7 @@ a batch serves one round and is never used again. How much a round needs is coun
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -29,11 +30,14 @@ class Demand:
         triples: a, b, a*b in Z_2^128.
         bit_triples: a, b, a&b.
         bits: random bits shared both by XOR and in Z_2^128 ("daBits").
+        vectors: a, lam, a*lam in Z_2^64 with a scalar a and a vector lam of `length` elements.
     """
 
     triples: int
     bit_triples: int
     bits: int
+    vectors: int = 0
+    length: int = 0
 
 
 class Source(Protocol):
@@ -48,6 +52,9 @@ class Source(Protocol):
     def bits(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """A random bit's XOR share (uint8) and its additive share in Z_2^128 (object); shape (count,) each."""
 
+    def vectors(self, count: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Shares of a, lam, a*lam; uint64 in Z_2^64, shapes (count,), (count, length), (count, length)."""
+
 
 class Tally:
     """Counts what a program takes; hands out zeros, so its results mean nothing."""
@@ -56,16 +63,20 @@ class Tally:
         self.taken = Demand(0, 0, 0)
 
     def triples(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        self.taken = Demand(self.taken.triples + count, self.taken.bit_triples, self.taken.bits)
+        self.taken = replace(self.taken, triples=self.taken.triples + count)
         return (np.zeros(count, dtype=object),) * 3
 
     def bit_triples(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        self.taken = Demand(self.taken.triples, self.taken.bit_triples + count, self.taken.bits)
+        self.taken = replace(self.taken, bit_triples=self.taken.bit_triples + count)
         return (np.zeros(count, dtype=np.uint8),) * 3
 
     def bits(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        self.taken = Demand(self.taken.triples, self.taken.bit_triples, self.taken.bits + count)
+        self.taken = replace(self.taken, bits=self.taken.bits + count)
         return np.zeros(count, dtype=np.uint8), np.zeros(count, dtype=object)
+
+    def vectors(self, count: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        self.taken = replace(self.taken, vectors=self.taken.vectors + count, length=length)
+        return np.zeros(count, np.uint64), *(np.zeros((count, length), np.uint64),) * 2
 
 
 class Batch:
@@ -77,10 +88,11 @@ class Batch:
         triples: tuple[np.ndarray, np.ndarray, np.ndarray],
         bit_triples: tuple[np.ndarray, np.ndarray, np.ndarray],
         bits: tuple[np.ndarray, np.ndarray],
+        vectors: tuple[np.ndarray, np.ndarray, np.ndarray],
     ) -> None:
-        """Args: triples, bit_triples, bits: as the methods of those names return them, for the whole demand."""
+        """Args: triples, bit_triples, bits, vectors: as the methods of those names return them, for the demand."""
         self._demand = demand
-        self._arrays = {"triples": triples, "bit_triples": bit_triples, "bits": bits}
+        self._arrays = {"triples": triples, "bit_triples": bit_triples, "bits": bits, "vectors": vectors}
         self._used = dict.fromkeys(self._arrays, 0)
 
     @classmethod
@@ -93,19 +105,28 @@ class Batch:
         expected = SEED_BYTES + (_correction_bytes(demand) if owner == 1 else 0)
         if len(message) != expected:
             raise ValueError(f"the dealer's message has {len(message)} bytes, expected {expected}")
-        prg = Prg(message[:SEED_BYTES])
-        t, b, r = astuple(demand)
+        prg, corrections = Prg(message[:SEED_BYTES]), message[SEED_BYTES:]
+        t, b, r, v, d = demand.triples, demand.bit_triples, demand.bits, demand.vectors, demand.length
         first, second = prg.ring128(t), prg.ring128(t)
         bit_first, bit_second, bit = prg.bits(b), prg.bits(b), prg.bits(r)
+        factor, mask = prg.uint64(v), prg.uint64(v * d).reshape(v, d)
         if owner == 0:
             product, bit_product, bit_sum = prg.ring128(t), prg.bits(b), prg.ring128(r)
+            scaled = prg.uint64(v * d).reshape(v, d)
         else:
-            corrections = message[SEED_BYTES:]
-            split, end = 16 * t, 16 * t + (b + 7) // 8
-            product, bit_sum = from_bytes128(corrections[:split]), from_bytes128(corrections[end:])
-            packed = np.frombuffer(corrections[split:end], dtype=np.uint8)
+            ends = np.cumsum([16 * t, (b + 7) // 8, 16 * r])
+            product = from_bytes128(corrections[: ends[0]])
+            packed = np.frombuffer(corrections[ends[0] : ends[1]], dtype=np.uint8)
             bit_product = np.unpackbits(packed, count=b, bitorder="little")
-        return cls(demand, (first, second, product), (bit_first, bit_second, bit_product), (bit, bit_sum))
+            bit_sum = from_bytes128(corrections[ends[1] : ends[2]])
+            scaled = np.frombuffer(corrections[ends[2] :], dtype="<u8").reshape(v, d)
+        return cls(
+            demand,
+            (first, second, product),
+            (bit_first, bit_second, bit_product),
+            (bit, bit_sum),
+            (factor, mask, scaled),
+        )
 
     def triples(self, count: int) -> tuple[np.ndarray, ...]:
         return self._take("triples", count)
@@ -116,6 +137,9 @@ class Batch:
     def bits(self, count: int) -> tuple[np.ndarray, ...]:
         return self._take("bits", count)
 
+    def vectors(self, count: int, length: int) -> tuple[np.ndarray, ...]:
+        return self._take("vectors", count)
+
     def _take(self, kind: str, count: int) -> tuple[np.ndarray, ...]:
         start = self._used[kind]
         if start + count > getattr(self._demand, kind):
@@ -125,21 +149,26 @@ class Batch:
 
 
 def deal(demand: Demand) -> tuple[bytes, bytes]:
-    """A fresh batch: the message for server 0 (16 bytes) and for server 1 (16 t + b/8 + 16 r + 16 bytes)."""
+    """A fresh batch: the message for server 0 (16 bytes) and for server 1 (16 t + b/8 + 16 r + 8 v d + 16 bytes)."""
     seeds = (fresh_seed(), fresh_seed())
-    t, b, r = astuple(demand)
-    first = Batch.from_dealer(demand, 0, seeds[0])
-    prg = Prg(seeds[1])
-    a, b_, bit_a, bit_b, bit_r = prg.ring128(t), prg.ring128(t), prg.bits(b), prg.bits(b), prg.bits(r)
-    a0, b0, c0 = first.triples(t)
-    c1 = (a + a0) * (b_ + b0) - c0 & MASK128
-    bit_a0, bit_b0, bit_c0 = first.bit_triples(b)
-    bit_c1 = (bit_a ^ bit_a0) & (bit_b ^ bit_b0) ^ bit_c0
-    bit_r0, r0 = first.bits(r)
-    r1 = (bit_r ^ bit_r0).astype(object) - r0 & MASK128
-    corrections = to_bytes128(c1) + np.packbits(bit_c1, bitorder="little").tobytes() + to_bytes128(r1)
-    return seeds[0], seeds[1] + corrections
+    # Server 1's shares with corrections of zero are what its seed alone gives; the corrections complete the products.
+    blank = bytes(_correction_bytes(demand))
+    first, second = Batch.from_dealer(demand, 0, seeds[0]), Batch.from_dealer(demand, 1, seeds[1] + blank)
+    sides = first, second
+    t, b, r, v, d = demand.triples, demand.bit_triples, demand.bits, demand.vectors, demand.length
+    (a0, b0, c0), (a1, b1, _) = (side.triples(t) for side in sides)
+    (p0, q0, z0), (p1, q1, _) = (side.bit_triples(b) for side in sides)
+    (x0, s0), (x1, _) = (side.bits(r) for side in sides)
+    (f0, m0, w0), (f1, m1, _) = (side.vectors(v, d) for side in sides)
+    corrections = [
+        to_bytes128((a0 + a1) * (b0 + b1) - c0 & MASK128),
+        np.packbits((p0 ^ p1) & (q0 ^ q1) ^ z0, bitorder="little").tobytes(),
+        to_bytes128((x0 ^ x1).astype(object) - s0 & MASK128),
+        ((f0 + f1)[:, None] * (m0 + m1) - w0).astype("<u8").tobytes(),
+    ]
+    return seeds[0], seeds[1] + b"".join(corrections)
 
 
 def _correction_bytes(demand: Demand) -> int:
-    return 16 * demand.triples + (demand.bit_triples + 7) // 8 + 16 * demand.bits
+    scalars = 16 * demand.triples + (demand.bit_triples + 7) // 8 + 16 * demand.bits
+    return scalars + 8 * demand.vectors * demand.length

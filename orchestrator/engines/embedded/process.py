@@ -1,8 +1,8 @@
 """What a server and the dealer have in common as processes: how they are started and how they report.
 
-The parent writes one JSON line to standard input (role, address to listen on, session token, timeout) and reads one
-from standard output: the port, or why there is none. Everything else goes over sockets; when the parent's connection
-closes, the process ends.
+The parent writes one JSON line to standard input (role, address to listen on, session, folder of certificates, timeout)
+and reads one from standard output: the port, or why there is none. Everything else goes over sockets; when the parent's
+connection closes, the process ends.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import json
 import socket
 import sys
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from orchestrator.engines.embedded.channel import listen
+from orchestrator.engines.embedded.tls import Identity
+from orchestrator.errors import ConfigError
 
 __all__ = ["Assignment", "begin"]
 
@@ -25,26 +28,39 @@ class Assignment:
     role: str
     host: str
     port: int
-    token: bytes
+    session: bytes
+    certificates: Path
     timeout_sec: float
 
     def to_line(self) -> bytes:
         fields = {"role": self.role, "host": self.host, "port": self.port, "timeout_sec": self.timeout_sec}
-        return (json.dumps({**fields, "token": self.token.hex()}) + "\n").encode()
+        texts = {"session": self.session.hex(), "certificates": str(self.certificates)}
+        return (json.dumps({**fields, **texts}) + "\n").encode()
 
     @staticmethod
     def from_line(line: str) -> Assignment:
         fields = json.loads(line)
-        return Assignment(**{**fields, "token": bytes.fromhex(fields["token"])})
+        session, certificates = bytes.fromhex(fields["session"]), Path(fields["certificates"])
+        return Assignment(**{**fields, "session": session, "certificates": certificates})
 
 
-def begin(ready: dict[str, Any]) -> tuple[Assignment, socket.socket]:
-    """Read the assignment, listen, and announce the port with the fields of `ready`; exits where that fails."""
+def begin(ready: dict[str, Any]) -> tuple[Assignment, Identity, socket.socket]:
+    """Read assignment and certificates, listen, announce the port and the fields of `ready`; exits where that fails."""
     assignment = Assignment.from_line(sys.stdin.readline())
     try:
+        identity = Identity.load(assignment.certificates, assignment.role)
         listener = listen(assignment.host, assignment.port)
+    except ConfigError as error:
+        _give_up(str(error))
     except OSError as error:
-        print(json.dumps({"error": error.strerror or str(error), "port": assignment.port}), flush=True)
-        raise SystemExit(1) from None
+        _give_up(
+            f"engine.ports: port {assignment.port} of {assignment.role} cannot be used "
+            f"({error.strerror or error}); choose another one or leave engine.ports empty"
+        )
     print(json.dumps({"port": listener.getsockname()[1], **ready}), flush=True)
-    return assignment, listener
+    return assignment, identity, listener
+
+
+def _give_up(reason: str) -> NoReturn:
+    print(json.dumps({"error": reason}), flush=True)
+    raise SystemExit(1)

@@ -3,26 +3,30 @@
 Parties: server 0 and server 1. Adversary: semi-honest, corrupts at most one; clients follow the protocol and collude
 with no server. What each learns: the cohort and the public parameters; masked openings, each uniform. The new model's
 share is masked by the clients' fresh randomness, so even both output shares together show only their sum.
-Channel: authenticated and private between the two servers.
+Channel: authenticated and private between the two servers, by mutual TLS (`tls`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from mpc_programs.lockstep import run
-from mpc_programs.rules import RULES, RoundParameters, factors
+from mpc_programs.rules import RULES, RoundParameters, factors, weights_and_clip
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.openings import open_ring64
-from orchestrator.engines.embedded.preprocessing import Demand, Source, Tally
+from orchestrator.engines.embedded.preprocessing import Demand, Tally
 from orchestrator.sharing.fixed_point import SCALAR_BITS, VectorFormat
-from orchestrator.sharing.ring import reduce64, truncate128
+from orchestrator.sharing.ring import MASK128, reduce64, truncate128
 from orchestrator.sharing.shares import ScalarShare, VectorShare
-from orchestrator.sharing.upload import Upload
+from orchestrator.sharing.upload import Correlated, Upload
 
-__all__ = ["aggregate", "demand", "score_names", "secret_factors"]
+__all__ = ["PROGRAMS", "aggregate", "demand", "score_names", "secret_factors"]
+
+PROGRAMS = ("assisted", "scalar-first", "faithful")
+"""What a round does with the vectors; the last two exist to compare costs on the same work."""
 
 
 def score_names(parameters: RoundParameters) -> list[str]:
@@ -31,13 +35,18 @@ def score_names(parameters: RoundParameters) -> list[str]:
     return names if parameters.ratio_max is None else [*names, "ratio"]
 
 
+def _columns(
+    owner: int, parameters: RoundParameters, scalars: np.ndarray
+) -> tuple[dict[str, ScalarShare], ScalarShare | None]:
+    """The scores by name, and the norm ratio; scalars: object, shape (q, k)."""
+    columns = {name: ScalarShare(scalars[:, k], SCALAR_BITS, owner) for k, name in enumerate(score_names(parameters))}
+    ratio = columns.pop("ratio", None)
+    return columns, ratio
+
+
 async def secret_factors(ops: SharedArithmetic, parameters: RoundParameters, scalars: np.ndarray) -> ScalarShare:
     """Shares of s_i from shares of the scores; scalars: object, shape (q, k). The factors are never opened."""
-    columns = {
-        name: ScalarShare(scalars[:, k], SCALAR_BITS, ops.owner) for k, name in enumerate(score_names(parameters))
-    }
-    ratio = columns.pop("ratio", None)
-    return await factors(ops, parameters, columns, ratio)
+    return await factors(ops, parameters, *_columns(ops.owner, parameters, scalars))
 
 
 async def aggregate(
@@ -46,38 +55,101 @@ async def aggregate(
     vectors: VectorFormat,
     uploads: Sequence[Upload],
     model: VectorShare,
+    program: str = "assisted",
 ) -> VectorShare:
     """This server's share of w - sum_i s_i Delta_i (SaFeGNN, Algorithm 1, line 23).
 
     Inputs: uploads of the q slots in order; model at `vectors.model_bits`. Output: the same scale, Z_2^64.
-    Rounds: those of the rule, clip in lock-step, + 1. Bytes for the vectors: 8 q, whatever d is: the servers open
-    e_i = s_i - a_i and compute <s_i Delta_i> = M_i <s_i> - e_i <lam_i> - <a_i lam_i> alone.
-    Error: `VectorFormat.error_bound`. Leakage: none; e_i is masked by the client's a_i.
+    Error: `VectorFormat.error_bound`. Leakage: none; whatever is opened is masked.
+    Rounds and bytes from each server: those of the scores (docs/protocol.md) and, for the vectors,
+
+    ==============  ======  ==========  ==================================================================
+    program         rounds  bytes       what it is
+    ==============  ======  ==========  ==================================================================
+    assisted        1       8 q         clients supply the correlation; traffic does not depend on d
+    scalar-first    1       8 q (d+1)   the same product, the correlation from the servers' preprocessing
+    faithful        1 or 2  32 q d each the paper's text: every element is clipped, then weighed, by triples
+    ==============  ======  ==========  ==================================================================
     """
-    owner = ops.owner
     scalars = np.array([upload.scalars for upload in uploads], dtype=object).reshape(len(uploads), -1)
+    if program == "faithful":
+        return await _elementwise(ops, parameters, vectors, scalars, uploads, model)
     weights = await secret_factors(ops, parameters, scalars)
+    return await _scaled_sum(ops, vectors, weights, uploads, model)
+
+
+async def _scaled_sum(
+    ops: SharedArithmetic,
+    vectors: VectorFormat,
+    weights: ScalarShare,
+    uploads: Sequence[Upload],
+    model: VectorShare,
+) -> VectorShare:
+    """w - sum_i s_i Delta_i by <s_i Delta_i> = M_i <s_i> - e_i <lam_i> - <a_i lam_i> with e_i = s_i - a_i opened."""
+    owner = ops.owner
     cut = SCALAR_BITS - vectors.weight_bits
-    narrowed = truncate128(weights.values, cut, owner) if cut else weights.values
-    shares = reduce64(narrowed)
-    factor_masks = np.array([upload.factor_mask for upload in uploads], dtype=np.uint64)
-    masked = VectorShare(shares - factor_masks, vectors.weight_bits, owner)
-    opened = await open_ring64(masked, reason="factors masked by each client's own random element")
+    shares = reduce64(truncate128(weights.values, cut, owner) if cut else weights.values)
+    updates = [upload.update for upload in uploads]
+    if isinstance(updates[0], Correlated):
+        factor_masks = np.array([update.factor_mask for update in updates], dtype=np.uint64)
+        masked = VectorShare(shares - factor_masks, vectors.weight_bits, owner)
+        differences = await open_ring64(masked, reason="factors masked by each client's own random element")
+    else:
+        factor_masks, masks, products = ops.vectors(len(uploads), len(model.values))
+        both = np.concatenate([shares - factor_masks, (np.stack(updates) + masks).ravel()])
+        masked = VectorShare(both, vectors.weight_bits, owner)
+        opened = await open_ring64(masked, reason="factors and updates masked by fresh scaled vectors")
+        differences, lifted = opened[: len(uploads)], opened[len(uploads) :].reshape(masks.shape)
+        updates = [Correlated(*parts) for parts in zip(lifted, masks, factor_masks, products, strict=True)]
     total = model.values.copy()
     product = np.empty_like(total)
-    for share, difference, upload in zip(shares, opened, uploads, strict=True):
-        np.multiply(upload.masked, share, out=product)
+    for share, difference, update in zip(shares, differences, updates, strict=True):
+        np.multiply(update.masked, share, out=product)
         total -= product
-        np.multiply(upload.mask, difference, out=product)
+        np.multiply(update.mask, difference, out=product)
         total += product
-        total += upload.product
+        total += update.product
     return VectorShare(total, vectors.model_bits, owner)
 
 
-def demand(parameters: RoundParameters) -> Demand:
-    """Exactly what one round takes from preprocessing, counted by running the program on zeros."""
-    tally: Source = Tally()
+async def _elementwise(
+    ops: SharedArithmetic,
+    parameters: RoundParameters,
+    vectors: VectorFormat,
+    scalars: np.ndarray,
+    uploads: Sequence[Upload],
+    model: VectorShare,
+) -> VectorShare:
+    """w - sum_i gamma_i (min(1, C/||Delta_i||) Delta_i), every product elementwise in Z_2^128."""
+    weights, clip = await weights_and_clip(ops, parameters, *_columns(ops.owner, parameters, scalars))
+    d = len(model.values)
+    spread = [slot for slot in range(len(uploads)) for _ in range(d)]
+    lift = SCALAR_BITS - vectors.update_bits
+    values = np.concatenate([upload.update for upload in uploads])
+    raised = values << lift & MASK128 if lift >= 0 else truncate128(values, -lift, ops.owner)
+    updates = ScalarShare(raised, SCALAR_BITS, ops.owner)
+    for factor in (clip, weights):
+        if factor is not None:
+            updates = await ops.multiply(ops.take(factor, spread), updates)
+    columns = updates.values.reshape(len(uploads), d).sum(axis=0) & MASK128
+    shift = vectors.model_bits - SCALAR_BITS
+    summed = columns << shift if shift >= 0 else truncate128(columns, -shift, ops.owner)
+    return VectorShare(model.values - reduce64(summed), vectors.model_bits, ops.owner)
+
+
+def demand(parameters: RoundParameters, length: int, program: str = "assisted") -> Demand:
+    """Exactly what one round takes from preprocessing, counted by running the scores' part on zeros.
+
+    Args:
+        length: d, the number of model parameters.
+    """
+    tally = Tally()
     ops = SharedArithmetic(0, tally)
-    zeros = np.zeros((parameters.cohort, len(score_names(parameters))), dtype=object)
+    q = parameters.cohort
+    zeros = np.zeros((q, len(score_names(parameters))), dtype=object)
+    if program == "faithful":
+        run(weights_and_clip(ops, parameters, *_columns(0, parameters, zeros)), lambda payload: payload)
+        products = 1 if parameters.ratio_max is None else 2
+        return replace(tally.taken, triples=tally.taken.triples + products * q * length)
     run(secret_factors(ops, parameters, zeros), lambda payload: payload)
-    return tally.taken
+    return replace(tally.taken, vectors=q, length=length) if program == "scalar-first" else tally.taken

@@ -9,6 +9,7 @@ returns its noisy share. Whatever fails is reported to the orchestrator as an er
 from __future__ import annotations
 
 import hashlib
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from orchestrator.engines.embedded.ot import OtExtension
 from orchestrator.engines.embedded.preprocessing import Batch
 from orchestrator.engines.embedded.process import Assignment, begin
 from orchestrator.engines.embedded.program import aggregate, demand, score_names
+from orchestrator.engines.embedded.tls import Identity
 from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
 from orchestrator.privacy.noise import gaussian_ring64
 from orchestrator.sharing.envelope import Keypair
@@ -35,10 +37,10 @@ from orchestrator.sharing.prg import Prg
 from orchestrator.sharing.shares import VectorShare
 from orchestrator.sharing.upload import Upload, UploadHeader, unpack_upload
 
-__all__ = ["PROGRAM", "Server", "main"]
+__all__ = ["PROTOCOL", "Server", "main"]
 
-PROGRAM = "safegnn-assisted-1"
-"""Names the protocol; two servers that run different versions of it refuse each other."""
+PROTOCOL = "safegnn 1"
+"""Two servers that run different versions of the protocol refuse each other."""
 
 
 class Server:
@@ -63,14 +65,23 @@ class Server:
         self._parameters = RoundParameters(**order["parameters"])
         self._vectors = VectorFormat(**order["vectors"])
         self._noise_stddev: float = order["noise_stddev"]
-        self._demand = demand(self._parameters)
+        self._program: str = order["program"]
         model = np.frombuffer(order["model"], dtype="<u8")
+        self._demand = demand(self._parameters, len(model), self._program)
         own = model if self.index == 0 else np.zeros_like(model)
         self._model = VectorShare(own, self._vectors.model_bits, self.index)
         with self.phase("handshake", 0):
-            self._agree({"program": PROGRAM, "run": self._run, "model": len(model), "noise": self._noise_stddev,
-                         "parameters": order["parameters"], "vectors": order["vectors"],
-                         "preprocessing": dealer is None})  # fmt: skip
+            self._agree(
+                {
+                    "program": (PROTOCOL, self._program),
+                    "run": self._run,
+                    "model": len(model),
+                    "noise": self._noise_stddev,
+                    "parameters": order["parameters"],
+                    "vectors": order["vectors"],
+                    "preprocessing": dealer is None,
+                }
+            )
         if dealer is None:
             with self.phase("preprocessing", 0):
                 self._transfers = self._run_with_peer(OtExtension.create())
@@ -101,7 +112,7 @@ class Server:
             header = UploadHeader(self._run, number, slot, client, self.index)
             try:
                 message = self._keypair.open(order["envelope"])
-                shares = unpack_upload(message, header, len(self._model.values), len(score_names(self._parameters)))
+                shares = self._unpack(message, header)
                 if (number, slot) in self._uploads:
                     raise ValueError(f"a second upload for slot {slot}")
             except ValueError as error:
@@ -121,7 +132,7 @@ class Server:
             self._agree({"round": number, "cohort": order["cohort"]})
         with self.phase("online", number):
             ops = SharedArithmetic(self.index, batch)
-            protocol = aggregate(ops, self._parameters, self._vectors, uploads, self._model)
+            protocol = aggregate(ops, self._parameters, self._vectors, uploads, self._model, self._program)
             result = self._run_with_peer(protocol)
             noisy = self._add_noise(result)
         online_seconds = time.perf_counter() - started
@@ -163,6 +174,10 @@ class Server:
         if differing:
             raise self._peer.error(DisagreementError, f"holds another {', '.join(differing)} than server {self.index}")
 
+    def _unpack(self, message: bytes, header: UploadHeader) -> Upload:
+        d, k = len(self._model.values), len(score_names(self._parameters))
+        return unpack_upload(message, header, d, k, self._program)
+
     def _run_with_peer(self, protocol: Protocol) -> Any:
         """Run a protocol with the other server; what it finds wrong with a message is that server's fault."""
         try:
@@ -177,7 +192,14 @@ class Server:
         return VectorShare(share.values + noise, share.scale_bits, share.owner)
 
 
-def serve(server: Server, orchestrator: Channel, listener: Any, assignment: Assignment, position: Position) -> None:
+def serve(
+    server: Server,
+    orchestrator: Channel,
+    listener: socket.socket,
+    assignment: Assignment,
+    identity: Identity,
+    position: Position,
+) -> None:
     """Follow the orchestrator's orders until it closes the connection."""
     while True:
         try:
@@ -186,14 +208,15 @@ def serve(server: Server, orchestrator: Channel, listener: Any, assignment: Assi
             return
         kind = order.get("type")
         if kind == "setup":
-            timeout_sec, token, role = assignment.timeout_sec, assignment.token, assignment.role
+            session, timeout_sec = assignment.session, assignment.timeout_sec
             dealer = None
             if order["dealer"] is not None:
-                dealer = connect(tuple(order["dealer"]), role, token, "dealer", position, timeout_sec)
+                dealer = connect(tuple(order["dealer"]), identity, session, "dealer", position, timeout_sec)
             if server.index == 0:
-                peer = connect(tuple(order["peer"]), role, token, "server 1", position, timeout_sec)
+                peer = connect(tuple(order["peer"]), identity, session, "server 1", position, timeout_sec)
             else:
-                peer = accept(listener, {"server 0"}, token, position, timeout_sec)
+                peer = accept(listener, {"server 0"}, identity, session, position, timeout_sec)["server 0"]
+            listener.close()
             server.setup(order, peer, dealer)
             orchestrator.send_message({"type": "ready"})
         elif kind == "prepare":
@@ -214,12 +237,13 @@ def _next_order(orchestrator: Channel) -> dict[str, Any]:
 
 def main() -> None:
     keypair = Keypair()
-    assignment, listener = begin({"public_key": keypair.public_key.hex()})
+    assignment, identity, listener = begin({"public_key": keypair.public_key.hex()})
     position = Position()
-    orchestrator = accept(listener, {"orchestrator"}, assignment.token, position, assignment.timeout_sec)
+    session, timeout_sec = assignment.session, assignment.timeout_sec
+    orchestrator = accept(listener, {"orchestrator"}, identity, session, position, timeout_sec)["orchestrator"]
     server = Server(int(assignment.role.removeprefix("server ")), keypair, orchestrator, position)
     try:
-        serve(server, orchestrator, listener, assignment, position)
+        serve(server, orchestrator, listener, assignment, identity, position)
     except ProtocolError as error:
         orchestrator.send_message(
             {

@@ -1,30 +1,17 @@
 import socket
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from orchestrator.engines.embedded.channel import Channel, Position, accept, connect, listen
-from orchestrator.errors import DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
+from orchestrator.engines.embedded.channel import Position, accept, connect, listen, ready
+from orchestrator.errors import DisagreementError, PeerLostError, PeerTimeoutError
 
 
 @pytest.fixture
-def pair():
-    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    position = Position("online", 7)
-    channels = [_channel(side, name, position) for side, name in ((left, "server 1"), (right, "server 0"))]
-    yield channels
-    for channel in channels:
-        channel.close()
-
-
-def _channel(side, peer, position, timeout_sec=0.3):
-    # A local pair is no TCP socket; the option that a channel sets on it does not exist there.
-    class Plain(socket.socket):
-        def setsockopt(self, *_):
-            pass
-
-    return Channel(Plain(fileno=side.detach()), peer, position, timeout_sec)
+def pair(connected):
+    return connected(Position("online", 7), 0.3)
 
 
 def test_messages_round_trip_and_are_counted(pair):
@@ -37,13 +24,9 @@ def test_messages_round_trip_and_are_counted(pair):
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 3_000_000])
-def test_exchange_is_simultaneous_and_cannot_deadlock(size):
+def test_exchange_is_simultaneous_and_cannot_deadlock(connected, size):
     """Both sides send before either receives; with 3 MB no socket buffer would hold that."""
-    listener = listen("127.0.0.1", 0)
-    client = socket.create_connection(listener.getsockname())
-    accepted, _ = listener.accept()
-    listener.close()
-    left, right = (Channel(side, "peer", Position(), 20.0) for side in (client, accepted))
+    left, right = connected(Position(), 20.0)
     got = []
     other = threading.Thread(target=lambda: got.append(right.exchange(b"r" * size)))
     other.start()
@@ -52,8 +35,18 @@ def test_exchange_is_simultaneous_and_cannot_deadlock(size):
     assert got == [b"l" * size]
     assert left.sent_bytes == right.received_bytes == size + 4
     assert left.exchanges == right.exchanges == 1
-    left.close()
-    right.close()
+
+
+def test_what_is_decrypted_already_counts_as_arrived(pair):
+    """Two messages in one record: the operating system has handed over both when the first one is read."""
+    left, right = pair
+    left._socket.sendall(struct.pack("<I", 1) + b"a" + struct.pack("<I", 1) + b"b")
+    assert ready(pair, 20.0) == [right]
+    assert right.receive() == b"a"
+    assert ready(pair, 0.0) == [right]
+    right.wait()
+    assert right.receive() == b"b"
+    assert ready(pair, 0.0) == []
 
 
 def test_another_length_is_a_disagreement(pair):
@@ -78,7 +71,7 @@ def test_half_a_message_and_then_silence_is_a_timeout_too(pair):
 def test_a_closed_connection_is_a_loss(pair):
     left, right = pair
     right._socket.sendall(struct.pack("<I", 10) + b"half")
-    right.close()
+    right.close()  # as if killed: TLS says no farewell
     with pytest.raises(PeerLostError, match="server 1: closed the connection"):
         left.receive()
     with pytest.raises(PeerLostError, match="server 1: connection lost"):
@@ -98,32 +91,43 @@ def test_garbage_is_a_disagreement(pair):
             left.receive_message()
 
 
-def test_strangers_are_turned_away_and_the_expected_peer_gets_in():
+def test_strangers_are_turned_away_and_the_expected_peer_gets_in(identities):
+    """Silent, gone, plaintext, of another session and of another role; together the silent ones outnumber the time."""
     listener = listen("127.0.0.1", 0)
-    address, token, position = listener.getsockname(), b"t" * 32, Position()
-    strangers = [socket.create_connection(address) for _ in range(2)]
-    strangers[0].sendall(struct.pack("<I", 3) + b"abc")
-    strangers[1].close()
-    wrong_token = connect(address, "server 0", b"x" * 32, "server 1", position, 5.0)
-    wrong_role = connect(address, "dealer", token, "server 1", position, 5.0)
-    right = connect(address, "server 0", token, "server 1", position, 5.0)
-    channel = accept(listener, {"server 0"}, token, position, 5.0)
+    address, session, position = listener.getsockname(), b"session", Position()
+
+    def join(role, session):
+        return connect(address, identities[role], session, "server 1", position, 20.0)
+
+    with ThreadPoolExecutor() as pool:
+        accepted = pool.submit(accept, listener, {"server 0"}, identities["server 1"], session, position, 20.0)
+        strangers = [socket.create_connection(address) for _ in range(12)]
+        strangers[0].sendall(struct.pack("<I", 3) + b"abc")
+        strangers[1].close()
+        for role, other in (("server 0", b"another"), ("dealer", session)):
+            with pytest.raises(DisagreementError, match="server 1: "):
+                join(role, other)
+        right = join("server 0", session)
+        channels = accepted.result()
     right.send(b"hello")
-    assert (channel.peer, channel.receive()) == ("server 0", b"hello")
-    for turned_away in (wrong_token, wrong_role):
-        with pytest.raises(ProtocolError):
-            turned_away.receive()
-    strangers[0].close()
-    for side in (wrong_token, wrong_role, right, channel):
+    channel = channels["server 0"]
+    assert (list(channels), channel.peer, channel.receive()) == (["server 0"], "server 0", b"hello")
+    assert strangers[2].recv(1) == b""
+    for side in (*strangers, right, channel, listener):
         side.close()
-    listener.close()
 
 
-def test_nobody_comes():
+def test_nobody_comes(identities):
     listener = listen("127.0.0.1", 0)
-    with pytest.raises(PeerTimeoutError, match=r"server 0: did not connect in 0\.2 s"):
-        accept(listener, {"server 0"}, b"t", Position(), 0.2)
+    with pytest.raises(PeerTimeoutError, match=r"phase handshake: server 0: did not connect in 0\.2 s"):
+        accept(listener, {"server 0"}, identities["server 1"], b"s", Position(), 0.2)
     address = listener.getsockname()
     listener.close()
     with pytest.raises(PeerLostError, match="no connection to"):
-        connect(address, "server 0", b"t", "server 1", Position(), 1.0)
+        connect(address, identities["server 0"], b"s", "server 1", Position(), 1.0)
+
+
+def test_nobody_answers(identities):
+    listener = listen("127.0.0.1", 0)
+    with listener, pytest.raises(PeerTimeoutError, match=r"phase handshake: server 1: silent for 0\.2 s"):
+        connect(listener.getsockname(), identities["server 0"], b"s", "server 1", Position(), 0.2)

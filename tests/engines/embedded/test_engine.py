@@ -3,6 +3,8 @@
 import os
 import socket
 import sys
+import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.engines.embedded.engine import EmbeddedEngine
+from orchestrator.engines.embedded.tls import create_certificates
 from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
 from orchestrator.errors import (
     ConfigError,
@@ -98,7 +101,15 @@ def test_noise_is_added_by_both_servers():
 @pytest.mark.parametrize("role", ["server 0", "server 1"])
 @pytest.mark.parametrize(
     ("phase", "number"),
-    [("handshake", 0), ("preprocessing", 0), ("preprocessing", 1), ("upload", 1), ("handshake", 2), ("online", 2), ("release", 2)],
+    [
+        ("handshake", 0),
+        ("preprocessing", 0),
+        ("preprocessing", 1),
+        ("upload", 1),
+        ("handshake", 2),
+        ("online", 2),
+        ("release", 2),
+    ],
 )
 def test_a_killed_server_ends_the_round(role, phase, number):
     with engine(commands=faulty(role, phase, number)) as struck, pytest.raises(PeerLostError) as caught:
@@ -114,7 +125,10 @@ def test_a_killed_server_ends_the_round(role, phase, number):
 
 
 def test_a_killed_dealer_ends_the_round():
-    with engine(commands=faulty("dealer", "preprocessing", 2), preprocessing="dealer") as struck, pytest.raises(PeerLostError) as caught:
+    with (
+        engine(commands=faulty("dealer", "preprocessing", 2), preprocessing="dealer") as struck,
+        pytest.raises(PeerLostError) as caught,
+    ):
         struck.start(MODEL)
         for current in (1, 2):
             struck.prepare(current)
@@ -147,6 +161,41 @@ def test_a_command_that_is_no_server_is_reported_with_its_last_words():
     command = [sys.executable, "-c", "raise SystemExit('no such thing')"]
     with engine(commands={"server 1": command}) as broken, pytest.raises(PeerLostError, match="no such thing"):
         broken.start(MODEL)
+
+
+def test_certificates_of_a_folder_are_used(certificates):
+    with engine(certificates=certificates, preprocessing="dealer") as started:
+        started.start(MODEL)
+        play(started, 1)
+
+
+def test_certificates_of_a_session_leave_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with engine() as started:
+        started.start(MODEL)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_an_expired_certificate_is_refused_before_anything_starts(tmp_path):
+    folder = tmp_path / "expired"
+    create_certificates(folder, 30, datetime(2020, 1, 1, tzinfo=UTC))
+    with pytest.raises(ConfigError, match=r"server-0\.crt: the certificate expired on 2020-01-31; .*`safegnn certs`"):
+        engine(certificates=folder)
+
+
+def test_a_server_says_what_is_wrong_with_its_own_files(tmp_path):
+    folder = tmp_path / "certificates"
+    create_certificates(folder)
+    with engine(certificates=folder) as started:
+        (folder / "server-1.key").unlink()
+        with pytest.raises(ConfigError, match=r"server-1\.key: is missing"):
+            started.start(MODEL)
+
+
+def test_a_server_that_has_its_connections_takes_no_more(running):
+    for child in running._children.values():
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", child.ready["port"]))
 
 
 def submit(running, number, places):

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from mpc_programs.lockstep import run_pair
+from orchestrator.engines.embedded import generation
 from orchestrator.engines.embedded.generation import generate
 from orchestrator.engines.embedded.ot import OtExtension
 from orchestrator.engines.embedded.preprocessing import Demand
@@ -56,3 +57,22 @@ def test_the_factors_are_random_too(extensions):
         assert abs(column.mean() - 0.5) < 5 * 0.5 / np.sqrt(n)
     again = batches(extensions, Demand(2, 0, 0))[0][0].triples(2)
     assert not (again[0] == first.triples(2)[0]).any()
+
+
+def test_scaled_vectors(extensions):
+    demand = Demand(1, 1, 1, 3, 200)
+    (first, second), rounds, sent = batches(extensions, demand)
+    assert rounds == 2 + 2 * 3
+    assert sent <= 3 * (512 * 200 + 1024) + 4096 + 200
+    (f0, m0, w0), (f1, m1, w1) = (side.vectors(3, 200) for side in (first, second))
+    assert ((f0 + f1)[:, None] * (m0 + m1) == w0 + w1).all()
+    assert len(set(f0 + f1)) == 3
+
+
+def test_large_batches_are_made_in_slices(extensions, monkeypatch):
+    monkeypatch.setattr(generation, "_SLICE", 7)
+    (first, second), rounds, _ = batches(extensions, Demand(20, 9, 5))
+    assert rounds == 6
+    a, b, c = (x + y & MASK128 for x, y in zip(first.triples(20), second.triples(20), strict=True))
+    assert (a * b & MASK128 == c).all()
+    assert len(first.bit_triples(9)[0]) == 9

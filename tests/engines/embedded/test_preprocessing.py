@@ -57,3 +57,11 @@ def test_each_side_alone_is_uniform():
         for column in Batch.from_dealer(demand, owner, message).triples(2000):
             top = np.array([int(value) >> 127 for value in column])
             assert abs(top.mean() - 0.5) < 5 * 0.5 / np.sqrt(2000)
+
+
+@given(st.integers(0, 4), st.integers(1, 30))
+def test_scaled_vectors(count, length):
+    demand = Demand(2, 3, 1, count, length)
+    sides = [Batch.from_dealer(demand, k, message) for k, message in enumerate(deal(demand))]
+    (f0, m0, w0), (f1, m1, w1) = (side.vectors(count, length) for side in sides)
+    assert ((f0 + f1)[:, None] * (m0 + m1) == w0 + w1).all()

@@ -11,7 +11,7 @@ from mpc_programs.rules import RoundParameters
 from orchestrator.engines.embedded import openings
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.preprocessing import Batch, Tally, deal
-from orchestrator.engines.embedded.program import aggregate, demand, score_names
+from orchestrator.engines.embedded.program import PROGRAMS, aggregate, demand, score_names
 from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
 from orchestrator.sharing.fixed_point import VectorFormat
 from orchestrator.sharing.shares import VectorShare
@@ -20,22 +20,22 @@ from orchestrator.sharing.upload import UploadHeader, share_update, unpack_uploa
 FORMAT = VectorFormat(25, 32, 6)
 
 
-def round_on_shares(parameters, model, uploads, clip_norm=None, vectors=FORMAT, sources=None):
+def round_on_shares(parameters, model, uploads, clip_norm=None, vectors=FORMAT, sources=None, program="assisted"):
     """Both servers' shares of the new model, the rounds and the bytes sent by each."""
     parts = []
     for slot, upload in enumerate(uploads):
         scores = [upload.scores[name] for name in score_names(parameters) if name != "ratio"]
         scores += [] if clip_norm is None else [upload.norm / clip_norm]
         headers = [UploadHeader(bytes(16), 1, slot, slot, server) for server in (0, 1)]
-        packed = share_update(vectors.encode_update(upload.delta, upload.norm), scores, headers)
-        parts.append([unpack_upload(packed[k], headers[k], len(model), len(scores)) for k in (0, 1)])
+        packed = share_update(vectors.encode_update(upload.delta, upload.norm), scores, headers, program)
+        parts.append([unpack_upload(packed[k], headers[k], len(model), len(scores), program) for k in (0, 1)])
     if sources is None:
-        needed = demand(parameters)
+        needed = demand(parameters, len(model), program)
         sources = [Batch.from_dealer(needed, k, message) for k, message in enumerate(deal(needed))]
     encoded = vectors.encode_model(model)
     start = [VectorShare(encoded, vectors.model_bits, 0), VectorShare(np.zeros_like(encoded), vectors.model_bits, 1)]
     sides = [
-        aggregate(SharedArithmetic(k, sources[k]), parameters, vectors, [part[k] for part in parts], start[k])
+        aggregate(SharedArithmetic(k, sources[k]), parameters, vectors, [part[k] for part in parts], start[k], program)
         for k in (0, 1)
     ]
     shares, rounds, sent = run_pair(*sides)
@@ -58,17 +58,18 @@ def make_uploads(q, d, seed, largest=1.0):
     return uploads
 
 
+@pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("clip_norm", [None, 0.5])
 @pytest.mark.parametrize("rule", ["f2gnn", "fedavg"])
 @pytest.mark.parametrize("q", [1, 2, 3, 5, 30])
-def test_the_new_model_equals_float64_within_the_bound(q, rule, clip_norm):
+def test_the_new_model_equals_float64_within_the_bound(q, rule, clip_norm, program):
     d = 200
     parameters = RoundParameters(rule, q, ratio_max=None if clip_norm is None else FORMAT.limit / clip_norm)
     model = np.random.default_rng(1).normal(size=d)
     uploads = make_uploads(q, d, seed=q)
     if rule == "fedavg":
         uploads = [PlainUpload(upload.delta, upload.norm, {}) for upload in uploads]
-    shares, rounds, _ = round_on_shares(parameters, model, uploads, clip_norm)
+    shares, rounds, _ = round_on_shares(parameters, model, uploads, clip_norm, program=program)
     result = decode(shares)
     expected = float64_aggregate(model, parameters, clip_norm, uploads)
     largest = max(np.abs(upload.delta).max() for upload in uploads)
@@ -144,34 +145,39 @@ def p_values(recorded):
                 yield (*key, shift), chisquare(np.bincount(low, minlength=256)).pvalue
 
 
-def run_many(monkeypatch, runs, sources=None):
-    from orchestrator.engines.embedded import arithmetic, program
+def run_many(monkeypatch, runs, sources=None, program="assisted"):
+    from orchestrator.engines.embedded import arithmetic
+    from orchestrator.engines.embedded import program as module
 
     # A wide score range and clipping, so that every kind of protocol takes part; inputs that would show if unmasked.
     parameters = RoundParameters("f2gnn", 2, fairness_max=100.0, ratio_max=4.0)
     uploads = [PlainUpload(np.full(3, 0.5), 0.8660254, {"balance": 1.0, "fairness": 2.0})] * 2
-    needed = demand(parameters)  # before recording: it runs the program on zeros
+    needed = demand(parameters, 3, program)  # before recording: it runs the program on zeros
     recorder = Recorder(monkeypatch)
     monkeypatch.setattr(arithmetic, "open_scalars", openings.open_scalars)
     monkeypatch.setattr(arithmetic, "open_bits", openings.open_bits)
-    monkeypatch.setattr(program, "open_ring64", openings.open_ring64)
+    monkeypatch.setattr(module, "open_ring64", openings.open_ring64)
     outputs = []
     for _ in range(runs):
         made = (
             sources() if sources else [Batch.from_dealer(needed, k, message) for k, message in enumerate(deal(needed))]
         )
-        shares, *_ = round_on_shares(parameters, np.zeros(3), uploads, 1.0, sources=made)
+        shares, *_ = round_on_shares(parameters, np.zeros(3), uploads, 1.0, sources=made, program=program)
         outputs.append([share.values for share in shares])
     for owner in (0, 1):
         recorder.seen["output share", owner] = [values[owner] for values in outputs]
     return recorder.seen
 
 
-def test_everything_a_server_sends_or_learns_is_uniform(monkeypatch):
-    seen = run_many(monkeypatch, 300)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_everything_a_server_sends_or_learns_is_uniform(monkeypatch, program):
+    seen = run_many(monkeypatch, 300, program=program)
     reasons = {reason for reason, _ in seen}
-    assert len(reasons) == 5  # three kinds of masked scalars and bits, the clients' own masks, and the output shares
+    # Three kinds of masked scalars and bits, the masked factors (which "faithful" does not need), the output shares.
+    assert len(reasons) == (4 if program == "faithful" else 5)
     results = dict(p_values(seen))
+    if program == "faithful":  # its sums have 32 fractional bits and are raised to the model's 57: the rest is 0
+        results = {key: p for key, p in results.items() if key[0] != "output share" or key[-1] > 0}
     assert min(results.values()) > 1e-5 / len(results), min(results, key=results.get)
 
 
@@ -189,6 +195,6 @@ def test_uploads_to_one_server_are_uniform():
     for _ in range(1500):
         upload = unpack_upload(share_update(update, [1.0], headers)[1], headers[1], 8, 1)
         for name, values in columns.items():
-            values.append(getattr(upload, name))
+            values.append(getattr(upload if name == "scalars" else upload.update, name))
     results = dict(p_values({(name, 1): values for name, values in columns.items()}))
     assert min(results.values()) > 1e-5 / len(results)
