@@ -20,8 +20,9 @@ lint: $(READY)  ## style, and who may import whom
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## wall time of 500 rounds, and what secret sharing adds to it
+bench: $(READY)  ## wall time of 500 rounds, and what secret sharing adds to it; one aggregation by size
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/rounds.py
 
 clean:  ## remove the virtual environment
 	rm -rf .venv

@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any, Literal
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.engines.embedded.channel import Position, accept, connect, listen
@@ -68,6 +69,7 @@ def bench_embedded(
         preprocessing: as in `engine.preprocessing`.
         observe: called after each repeat.
     """
+    threadpool_limits(1)  # idle worker threads of this process would spin on the servers' cores
     rng = np.random.default_rng(0)
     vectors = VectorFormat(update_bits=25, weight_bits=32, integer_bits=6)
     rule = RoundParameters("f2gnn", cohort, lam=8.0, ratio_max=vectors.limit / CLIP_NORM)
