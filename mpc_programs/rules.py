@@ -36,6 +36,11 @@ class RoundParameters:
     fairness_max: float = 2.0
     ratio_max: float | None = None
 
+    @property
+    def gain(self) -> float:
+        """How much the final score magnifies errors of the inner weights, at least 1."""
+        return max(1.0, (self.lam + math.e) / self.tau)
+
 
 @dataclass(frozen=True)
 class Rule:

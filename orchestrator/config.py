@@ -7,6 +7,7 @@ else is dimensionless.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -126,6 +127,15 @@ class MethodConfig(_Section):
         "global", description="what a client that never took part holds as its previous local model"
     )
     score_max: float = Field(2.0, gt=0, le=2**20, description="public cap of the fairness score")
+
+    @model_validator(mode="after")
+    def _final_score_fits(self) -> MethodConfig:
+        if (self.lam + math.e) / self.tau >= 2**10:
+            raise ValueError(
+                f"method.tau = {self.tau:g} is too small for method.lam = {self.lam:g}: "
+                "(lam + e) / tau must stay below 1024, where the fixed-point arithmetic is exact enough"
+            )
+        return self
 
 
 class FederationConfig(_Section):

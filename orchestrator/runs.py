@@ -99,9 +99,9 @@ class RunFolder:
                 except FileExistsError:
                     attempt += 1
                     path = config.run.dir / f"{stem}-{attempt}"
-            (path / "checkpoint").mkdir()
+            (path / "checkpoint").mkdir(mode=0o700)  # it holds the simulated clients' own models
         except OSError as error:
-            raise RunError(f"{path}: cannot be created: {error.strerror or error}") from error
+            raise RunError(f"{error.filename or path}: cannot be created: {error.strerror or error}") from error
         folder = cls(path)
         folder._write_text("config.yaml", config.to_yaml())
         folder._write_text("environment.json", json.dumps(_environment(), indent=2) + "\n")

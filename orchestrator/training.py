@@ -14,7 +14,7 @@ from orchestrator.config import Config, FederationConfig
 from orchestrator.engines.base import Engine, RoundCost
 from orchestrator.engines.factory import create_engine, round_parameters, vector_format
 from orchestrator.engines.plaintext import float64_aggregate, plain_encoder
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, ProtocolError
 from orchestrator.graphs import ego_networks, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.metrics import METRICS, Evaluation, Evaluator
@@ -133,7 +133,7 @@ def train(
             aggregation = engine.aggregate(number, cohort)
             if number < config.federation.rounds:
                 engine.prepare(number + 1)
-            difference, bound = _audit(config, checkpoint.parameters, aggregation.parameters, trained)
+            difference, bound = _audit(config, number, checkpoint.parameters, aggregation.parameters, trained)
             result = RoundResult(
                 number,
                 cohort,
@@ -154,15 +154,24 @@ def train(
 
 
 def _audit(
-    config: Config, before: np.ndarray, after: np.ndarray, trained: Trained
+    config: Config, round: int, before: np.ndarray, after: np.ndarray, trained: Trained
 ) -> tuple[float | None, float | None]:
-    """The largest difference from float64 aggregation of the same uploads, and its bound; None without an audit."""
+    """The largest difference from float64 aggregation of the same uploads, and its bound; None without an audit.
+
+    Raises:
+        ProtocolError: the bound is exceeded; nothing of the round has been recorded yet.
+    """
     if not trained.audits or config.privacy.noise_multiplier > 0:
         return None, None
-    expected = float64_aggregate(before, round_parameters(config), config.privacy.clip_norm, trained.audits)
+    parameters = round_parameters(config)
+    expected = float64_aggregate(before, parameters, config.privacy.clip_norm, trained.audits)
     largest = max(float(np.abs(upload.delta).max(initial=0.0)) for upload in trained.audits)
-    bound = vector_format(config).error_bound(config.federation.cohort, largest)
-    return float(np.abs(after - expected).max()), bound
+    bound = vector_format(config).error_bound(config.federation.cohort, largest, parameters.gain)
+    difference = float(np.abs(after - expected).max())
+    if not difference <= bound:
+        reason = f"the model differs from float64 by {difference:.3g}, more than the bound {bound:.3g}"
+        raise ProtocolError(f"engine {config.engine.name}", "audit", round, reason)
+    return difference, bound
 
 
 def _tensorboard(folder: RunFolder) -> Callable[[RoundResult], None]:

@@ -59,6 +59,7 @@ def write(tmp_path):
         ("method.lam={a: 1}", "method.lam: "),
         ("method.lam=65", "method.lam: "),
         ("method.tau=0", "method.tau: "),
+        ("method.tau=0.001", "method.tau = 0.001 is too small for method.lam"),
         ("method.name=fedprox", "method.name: "),
         ("model.dropout=1", "model.dropout: "),
         ("data.name=csv", "data.name is csv: data.csv must say"),
@@ -175,7 +176,7 @@ def test_every_configuration_survives_the_way_through_text(tmp_path_factory, tex
     config = Config(
         seed=seed,
         data=config.data.model_copy(update={"csv": csv, "dir": Path("raw data/ü")}),
-        method={"tau": number},
+        method={"tau_fair": number},
         engine={"ports": (0, 1, 65535)},
         privacy={"clip_norm": number, "noise_multiplier": number},
     )

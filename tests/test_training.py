@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from scipy.stats import chisquare
 from orchestrator.config import FederationConfig
 from orchestrator.engines.factory import round_parameters
 from orchestrator.engines.plaintext import PlaintextEngine
-from orchestrator.errors import ConfigError, PeerLostError, RunError
+from orchestrator.errors import ConfigError, PeerLostError, ProtocolError, RunError
 from orchestrator.graphs import load_graph
 from orchestrator.models import load_model, parameters_to_vector
 from orchestrator.runs import RunFolder, read_arrays
@@ -344,3 +345,18 @@ def test_tensorboard_gets_every_round(tiny, tmp_path):
     pytest.importorskip("torch.utils.tensorboard", reason="the extra 'tensorboard' is not installed")
     folder, _ = run(tiny(tmp_path, "run.tensorboard=true"))
     assert list((folder.path / "tensorboard").iterdir())
+
+
+def test_an_audit_that_fails_ends_the_run_before_the_round_is_recorded(tiny, tmp_path):
+    class Wrong(PlaintextEngine):
+        def aggregate(self, round, cohort):
+            right = super().aggregate(round, cohort)
+            return replace(right, parameters=right.parameters + (1e-6 if round == 2 else 0.0))
+
+    config = tiny(tmp_path, "federation.rounds=3")
+    folder = RunFolder.create(config)
+    with pytest.raises(ProtocolError, match=r"round 2, phase audit: .* more than the bound"):
+        train(config, folder, audit=True, engine=Wrong(round_parameters(config)))
+    assert [row["round"] for row in folder.records()] == [1]
+    assert folder.load().round == 1
+    assert folder.state_dir.stat().st_mode & 0o077 == 0  # it holds the simulated clients' own models

@@ -7,9 +7,13 @@ from orchestrator.config import Config
 from orchestrator.engines.base import Engine
 from orchestrator.engines.embedded.engine import EmbeddedEngine
 from orchestrator.engines.plaintext import PlaintextEngine
+from orchestrator.errors import ConfigError
 from orchestrator.sharing.fixed_point import VectorFormat
 
 __all__ = ["create_engine", "round_parameters", "vector_format"]
+
+_LARGEST_RATIO = 2.0**20
+"""Update norms up to this many times the clip norm are clipped on shares; the documented domain of the clip."""
 
 
 def vector_format(config: Config) -> VectorFormat:
@@ -20,14 +24,19 @@ def vector_format(config: Config) -> VectorFormat:
 
 def round_parameters(config: Config) -> RoundParameters:
     """The public side of the round's arithmetic."""
-    clip_norm = config.privacy.clip_norm
+    clip_norm, limit = config.privacy.clip_norm, vector_format(config).limit
+    if clip_norm is not None and clip_norm * _LARGEST_RATIO < limit:
+        raise ConfigError(
+            f"privacy.clip_norm = {clip_norm:g} is too small: with sharing.integer_bits = "
+            f"{config.sharing.integer_bits} it must be at least {limit / _LARGEST_RATIO:g}"
+        )
     return RoundParameters(
         rule=config.method.name,
         cohort=config.federation.cohort,
         lam=config.method.lam,
         tau=config.method.tau,
         fairness_max=config.method.score_max,
-        ratio_max=None if clip_norm is None else vector_format(config).limit / clip_norm,
+        ratio_max=None if clip_norm is None else limit / clip_norm,
     )
 
 

@@ -22,8 +22,8 @@ def server_stddev(noise_multiplier: float, clip_norm: float | None) -> float:
 
 
 def gaussian(count: int, stddev: float, prg: Prg) -> np.ndarray:
-    """N(0, stddev^2) as float64, shape (count,): the inverse of the distribution function at 53 uniform bits."""
-    uniform = ((prg.uint64(count) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    """N(0, stddev^2) as float64, shape (count,): the inverse of the distribution function at 52 uniform bits."""
+    uniform = ((prg.uint64(count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     return stddev * ndtri(uniform)
 
 

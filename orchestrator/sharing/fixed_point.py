@@ -20,9 +20,13 @@ SCALAR_BITS = 32
 """Fractional bits of every scalar."""
 
 
-def factor_error(cohort: int) -> float:
-    """Bound on |s_i - float64| for the factor of one client: twice that of a softmax over `cohort` scores."""
-    return 2 * (64 + cohort) * 2.0**-SCALAR_BITS
+def factor_error(cohort: int, gain: float = 1.0) -> float:
+    """Bound on |s_i - float64| for the factor of one client.
+
+    A softmax over `cohort` scores is exact to (64 + cohort) ulp; the final one adds its own error to that of the inner
+    ones, which reach it multiplied by `gain`, at least 1: `RoundParameters.gain`.
+    """
+    return (1 + gain) * (64 + cohort) * 2.0**-SCALAR_BITS
 
 
 def encode_scalars(values: np.ndarray) -> np.ndarray:
@@ -57,10 +61,12 @@ class VectorFormat:
     def __post_init__(self) -> None:
         needed = self.update_bits + self.weight_bits + self.integer_bits + 1
         if needed > 64:
+            room = 63 - self.weight_bits - self.integer_bits
+            cure = f"sharing.update_bits to {room}" if room > 0 else f"sharing.integer_bits to {62 - self.weight_bits}"
             raise ConfigError(
                 f"sharing.update_bits ({self.update_bits}) + sharing.weight_bits ({self.weight_bits}) + "
                 f"sharing.integer_bits ({self.integer_bits}) + 1 = {needed} bits exceed the ring's 64: "
-                f"lower sharing.update_bits to {max(0, 63 - self.weight_bits - self.integer_bits)} or less"
+                f"lower {cure} or less"
             )
         if self.weight_bits > SCALAR_BITS:
             raise ConfigError(f"sharing.weight_bits = {self.weight_bits}: expected at most {SCALAR_BITS}")
@@ -94,16 +100,16 @@ class VectorFormat:
             raise RangeError("the update holds NaN or infinity; lower method.learning_rate or check the features")
         if max(norm, float(np.abs(delta).max(initial=0.0))) >= self.limit:
             raise RangeError(
-                f"the update's norm {norm:.4g} is not below 2^sharing.integer_bits = {self.limit:.0f}; "
-                "raise sharing.integer_bits"
+                f"the update's norm is not below 2^sharing.integer_bits = {self.limit:.0f}; raise sharing.integer_bits"
             )
         return _encode(delta, self.update_bits)
 
     def encode_model(self, parameters: np.ndarray) -> np.ndarray:
         """float64 (d,) to uint64 (d,) at `model_bits`. Raises RangeError where a parameter is out of range."""
-        if not np.isfinite(parameters).all() or (np.abs(parameters) >= self.limit).any():
+        if not np.isfinite(parameters).all() or (np.abs(parameters) >= self.limit / 2).any():
             raise RangeError(
-                f"a model parameter is not below 2^sharing.integer_bits = {self.limit:.0f}; raise sharing.integer_bits"
+                f"a model parameter is not below half of 2^sharing.integer_bits = {self.limit:.0f}; "
+                "raise sharing.integer_bits"
             )
         return _encode(parameters, self.model_bits)
 
@@ -121,13 +127,13 @@ class VectorFormat:
             )
         return parameters
 
-    def error_bound(self, cohort: int, largest_coordinate: float) -> float:
+    def error_bound(self, cohort: int, largest_coordinate: float, gain: float = 1.0) -> float:
         """Bound on |released - float64| per coordinate and round, without noise.
 
         cohort * largest_coordinate * (factor error + rounding to weight_bits) + rounding of the updates (the weights
         sum to at most one) + float64's own rounding of the model.
         """
-        factor = factor_error(cohort) + (2.0**-self.weight_bits if self.weight_bits < SCALAR_BITS else 0.0)
+        factor = factor_error(cohort, gain) + (2.0**-self.weight_bits if self.weight_bits < SCALAR_BITS else 0.0)
         return cohort * largest_coordinate * factor + 2.0 ** -(self.update_bits + 1) + self.limit * 2.0**-52
 
 

@@ -44,3 +44,10 @@ def test_noise_that_does_not_fit_is_refused_by_name():
 def test_every_method_that_can_be_named_has_a_client_and_a_rule():
     names = set(MethodConfig.model_fields["name"].annotation.__args__)
     assert names == METHODS.keys() == RULES.keys()
+
+
+def test_a_clip_norm_too_small_for_the_format_is_refused():
+    """Norms are compared with the clip norm times powers of two up to 2^20."""
+    config = load_config(overrides=["privacy.clip_norm=1e-9"])
+    with pytest.raises(ConfigError, match=r"privacy\.clip_norm = 1e-09 is too small: .* at least 6\.1"):
+        create_engine(config)

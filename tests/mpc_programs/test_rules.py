@@ -27,7 +27,7 @@ def oracle(parameters, scores, ratio):
 CASES = [
     RoundParameters("f2gnn", q, lam, tau, cap, ratio_max)
     for q in (1, 2, 3, 5, 30)
-    for lam, tau, cap in ((0.5, 4.0, 2.0), (8.0, 4.0, 2.0), (0.5, 4.0, 1e5), (64.0, 1.0, 1e5))
+    for lam, tau, cap in ((0.5, 4.0, 2.0), (8.0, 4.0, 2.0), (0.5, 4.0, 1e5), (64.0, 1.0, 1e5), (64.0, 0.07, 2.0))
     for ratio_max in (None, 6.4)
 ] + [RoundParameters("fedavg", 3), RoundParameters("fedavg", 3, ratio_max=1000.0)]
 
@@ -59,7 +59,7 @@ def test_factors_agree(parameters, kind):
         return secret_factors(ops, parameters, x.values.reshape(parameters.cohort, k))
 
     secret, rounds = compute(program, share(stacked))
-    assert np.abs(secret - expected).max() < factor_error(parameters.cohort)
+    assert np.abs(secret - expected).max() < factor_error(parameters.cohort, parameters.gain)
     wide = parameters.fairness_max > 4 and parameters.lam > 8
     assert rounds <= (100 if wide else 64)
 

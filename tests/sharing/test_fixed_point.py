@@ -36,6 +36,8 @@ def test_updates_are_rounded_to_nearest(values):
 def test_a_format_that_does_not_fit_names_the_setting():
     with pytest.raises(ConfigError, match=r"sharing\.update_bits .* = 65 bits .* lower sharing\.update_bits to 25"):
         VectorFormat(26, 32, 6)
+    with pytest.raises(ConfigError, match=r"lower sharing\.integer_bits to 30"):
+        VectorFormat(25, 32, 60)
     with pytest.raises(ConfigError, match=r"sharing\.weight_bits = 33"):
         VectorFormat(10, 33, 6)
 
@@ -44,7 +46,7 @@ def test_updates_out_of_range_are_refused():
     for delta, norm, text in (
         ([np.nan], 1.0, "NaN"),
         ([1.0], np.inf, "NaN or infinity"),
-        ([1.0], 64.0, r"norm 64 .* sharing\.integer_bits"),
+        ([1.0], 64.0, r"norm is not below .* sharing\.integer_bits"),
         ([70.0], 1.0, r"norm"),
     ):
         with pytest.raises(RangeError, match=text):
@@ -52,11 +54,11 @@ def test_updates_out_of_range_are_refused():
 
 
 def test_a_model_near_the_edge_is_refused_before_it_can_wrap():
-    encoded = FORMAT.encode_model(np.array([40.0]))
+    encoded = FORMAT.encode_model(np.array([20.0])) * np.uint64(2)
     with pytest.raises(RangeError, match=r"sharing\.integer_bits"):
         FORMAT.decode_model(encoded)
     with pytest.raises(RangeError, match=r"sharing\.integer_bits"):
-        FORMAT.encode_model(np.array([64.0]))
+        FORMAT.encode_model(np.array([32.0]))
 
 
 def test_noise_that_does_not_fit_is_refused():

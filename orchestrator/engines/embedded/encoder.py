@@ -33,7 +33,7 @@ class SealingEncoder:
     def __call__(
         self, delta: np.ndarray, norm: float, scores: Mapping[str, float], round: int, slot: int, client: int
     ) -> tuple[bytes, bytes]:
-        """Raises RangeError, naming the client, for a value that is not finite or outside its public range."""
+        """Raises RangeError, naming the client but no secret value, where one is not finite or out of range."""
         try:
             update = self.vectors.encode_update(delta, norm)
             values = [_within(name, scores, low, high) for name, (low, high) in self._ranges()]
@@ -52,5 +52,5 @@ class SealingEncoder:
 def _within(name: str, scores: Mapping[str, float], low: float, high: float) -> float:
     value = scores[name]
     if not low <= value <= high:
-        raise RangeError(f"the {name} score {value!r} lies outside its public range [{low:g}, {high:g}]")
+        raise RangeError(f"the {name} score lies outside its public range [{low:g}, {high:g}]")
     return value

@@ -272,8 +272,8 @@ def test_clients_refuse_what_cannot_be_shared(running):
     for delta, norm, scores, text in (
         ([np.nan], 1.0, good, "client 9: the update holds NaN"),
         ([100.0], 100.0, good, r"client 9: .* sharing\.integer_bits"),
-        ([0.1], 0.1, {"balance": 1.5, "fairness": 0.5}, "balance score 1.5 lies outside"),
-        ([0.1], 0.1, {"balance": 0.5, "fairness": float("nan")}, "fairness score nan lies outside"),
+        ([0.1], 0.1, {"balance": 1.5, "fairness": 0.5}, "balance score lies outside"),
+        ([0.1], 0.1, {"balance": 0.5, "fairness": float("nan")}, "fairness score lies outside"),
     ):
         with pytest.raises(RangeError, match=text):
             running.encoder(np.array(delta), norm, scores, 1, 0, 9)
