@@ -14,7 +14,10 @@ from typing import Any
 from mpc_programs.arithmetic import clip_factors, exp, softmax
 from mpc_programs.lockstep import gather
 
-__all__ = ["RULES", "RoundParameters", "Rule", "factors", "weights_and_clip"]
+__all__ = ["PROGRAMS", "RULES", "RoundParameters", "Rule", "factors", "weights_and_clip"]
+
+PROGRAMS = ("assisted", "scalar-first", "faithful")
+"""What a round does with the vectors; the last two exist to compare costs on the same work."""
 
 
 @dataclass(frozen=True)

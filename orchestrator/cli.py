@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from mpc_programs.rules import PROGRAMS
 from orchestrator.config import Config, load_config, preset_names
 from orchestrator.errors import ConfigError, SafeGNNError
 
@@ -28,8 +29,6 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: fetch the raw files, describe a graph and its clients.")
 app.add_typer(data_app, name="data")
-
-PROGRAMS = ("assisted", "scalar-first", "faithful")
 
 _log = Console(stderr=True, highlight=False, markup=False, emoji=False)
 _out = Console(highlight=False, markup=False, emoji=False)

@@ -289,7 +289,7 @@ class EmbeddedEngine(Engine):
                 del awaited[role]
         if failures:
             # The root cause is a failure whose culprit did not itself report somebody else.
-            blamed_only = [error for error in failures.values() if error.peer not in failures or error.peer == ""]
+            blamed_only = [error for error in failures.values() if error.peer not in failures]
             self_inflicted = [error for role, error in failures.items() if error.peer == role]
             raise (blamed_only or self_inflicted or list(failures.values()))[0]
         return replies

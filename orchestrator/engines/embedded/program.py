@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from mpc_programs.lockstep import run
-from mpc_programs.rules import RULES, RoundParameters, factors, weights_and_clip
+from mpc_programs.rules import PROGRAMS, RULES, RoundParameters, factors, weights_and_clip
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.openings import open_ring64
 from orchestrator.engines.embedded.preprocessing import Demand, Tally
@@ -24,9 +24,6 @@ from orchestrator.sharing.shares import ScalarShare, VectorShare
 from orchestrator.sharing.upload import Correlated, Upload
 
 __all__ = ["PROGRAMS", "aggregate", "demand", "score_names", "secret_factors"]
-
-PROGRAMS = ("assisted", "scalar-first", "faithful")
-"""What a round does with the vectors; the last two exist to compare costs on the same work."""
 
 
 def score_names(parameters: RoundParameters) -> list[str]:

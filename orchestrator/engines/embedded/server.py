@@ -53,6 +53,7 @@ class Server:
         self._position = position
         self._batches: dict[int, tuple[Batch, float, int]] = {}
         self._uploads: dict[tuple[int, int], tuple[int, Upload]] = {}
+        self._last_round = 0
 
     def setup(self, order: dict[str, Any], peer: Channel, dealer: Channel | None) -> None:
         """Take over the public parameters and model; the model's share is the model itself at server 0 and 0 at 1.
@@ -109,6 +110,10 @@ class Server:
         """Open one client's envelope and keep its shares for the round."""
         number, slot, client = order["round"], order["slot"], order["client"]
         with self.phase("upload", number):
+            if number <= self._last_round:
+                # The same masks under other weights would show how the weights differ.
+                reason = f"the upload is a replay: round {number} has been aggregated"
+                raise DisagreementError(f"client {client}", "upload", number, reason)
             header = UploadHeader(self._run, number, slot, client, self.index)
             try:
                 message = self._keypair.open(order["envelope"])
@@ -123,6 +128,7 @@ class Server:
         """One round; returns the reply for the orchestrator: the noisy share and what it cost."""
         number: int = order["round"]
         uploads = self._complete(number, order["cohort"])
+        self._last_round = number  # from here on masks may have been used, whether the round succeeds or not
         waited = time.perf_counter()
         if number not in self._batches:
             self.prepare(number)

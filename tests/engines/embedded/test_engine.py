@@ -234,6 +234,19 @@ def test_swapped_and_damaged_envelopes_are_refused():
             refusing.aggregate(1, [4, 5])
 
 
+def test_a_replayed_upload_is_refused():
+    with engine() as refusing:
+        refusing.start(MODEL)
+        first, second = uploads(1)
+        sealed = refusing.encoder(first.delta, first.norm, first.scores, 1, 0, 4)
+        refusing.submit(1, 0, 4, sealed)
+        refusing.submit(1, 1, 7, refusing.encoder(second.delta, second.norm, second.scores, 1, 1, 7))
+        refusing.aggregate(1, [4, 7])
+        with pytest.raises(DisagreementError, match="client 4: the upload is a replay"):
+            refusing.submit(1, 0, 4, sealed)
+            refusing.aggregate(1, [4, 8])
+
+
 def test_an_envelope_of_an_earlier_run_is_refused():
     upload = uploads(1)[0]
     with engine() as earlier, engine() as later, pytest.raises(DisagreementError, match="client 4"):
