@@ -20,9 +20,10 @@ lint: $(READY)  ## style, and who may import whom
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## wall time of 500 rounds, and what secret sharing adds to it; one aggregation by size
+bench: $(READY)  ## wall time of 500 rounds and what secret sharing adds; one aggregation by size, and over a slow line
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/rounds.py
+	$(BIN)/python benchmarks/delay.py
 
 clean:  ## remove the virtual environment
 	rm -rf .venv

@@ -28,15 +28,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10)
     repeats = parser.parse_args().repeats
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; medians of {repeats}\n")
-    print("| q | d | program | preprocessing | online | floor | sent online | preprocessing time | sent | max error |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    columns = "q|d|program|preprocessing|online|floor|sent online|preprocessing time|sent|memory|max error".split("|")
+    print(f"| {' | '.join(columns)} |")
+    print("|" + "---|" * len(columns))
     for cohort, parameters, program, preprocessing in CASES:
         record = bench_embedded(cohort, parameters, repeats, program, preprocessing)
         print(
             f"| {cohort:,} | {parameters:,} | {program} | {preprocessing} | {1e3 * record.online_seconds:.1f} ms "
             f"| {1e3 * record.floor_seconds:.1f} ms | {record.online_bytes_per_server / 1e3:,.1f} kB "
             f"| {1e3 * record.preprocessing_seconds:,.0f} ms "
-            f"| {record.preprocessing_bytes_per_server / 1e3:,.0f} kB | {record.max_error:.1e} |",
+            f"| {record.preprocessing_bytes_per_server / 1e3:,.0f} kB "
+            f"| {record.memory_bytes_per_server / 1e6:,.0f} MB | {record.max_error:.1e} |",
             flush=True,
         )
 

@@ -32,7 +32,10 @@ CLIP_NORM = 8.0
 
 @dataclass(frozen=True)
 class Record:
-    """Medians over the repeats; bytes are what each server sends."""
+    """Medians over the repeats; bytes are what each server sends.
+
+    Memory is the largest resident set of a server over its life; 0 where the system does not tell (it is Linux's).
+    """
 
     engine: str
     program: str
@@ -48,6 +51,7 @@ class Record:
     startup_seconds: float
     floor_seconds: float
     max_error: float
+    memory_bytes_per_server: int
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -60,6 +64,7 @@ def bench_embedded(
     program: Literal["assisted", "scalar-first", "faithful"] = "assisted",
     preprocessing: Literal["ot", "dealer"] = "ot",
     observe: Callable[[int], None] = lambda repeat: None,
+    commands: dict[str, list[str]] | None = None,
 ) -> Record:
     """Start the embedded engine and aggregate `repeats` times with F2GNN's rule and clipping, after one warm-up round.
 
@@ -68,6 +73,7 @@ def bench_embedded(
         program: what is done with the vectors; see `orchestrator.engines.embedded.program.aggregate`.
         preprocessing: as in `engine.preprocessing`.
         observe: called after each repeat.
+        commands: as in `EmbeddedEngine`.
     """
     threadpool_limits(1)  # idle worker threads of this process would spin on the servers' cores
     rng = np.random.default_rng(0)
@@ -76,7 +82,13 @@ def bench_embedded(
     uploads = [_upload(rng, parameters) for _ in range(cohort)]
     costs, errors = [], []
     with EmbeddedEngine(
-        rule, vectors, clip_norm=CLIP_NORM, program=program, preprocessing=preprocessing, timeout_sec=600.0
+        rule,
+        vectors,
+        clip_norm=CLIP_NORM,
+        program=program,
+        preprocessing=preprocessing,
+        timeout_sec=600.0,
+        commands=commands,
     ) as engine:
         started = time.perf_counter()
         model = rng.normal(size=parameters)
@@ -94,6 +106,7 @@ def bench_embedded(
             if number > 1:
                 costs.append(result.cost)
                 observe(number - 1)
+        memory = max(_peak_memory_bytes(pid) for pid in engine.pids.values())
     rounds = costs[0].rounds
     return Record(
         engine="embedded",
@@ -110,6 +123,7 @@ def bench_embedded(
         startup_seconds=startup,
         floor_seconds=rounds * exchange_sec() + vector_sec(cohort, parameters),
         max_error=max(errors),
+        memory_bytes_per_server=memory,
     )
 
 
@@ -117,6 +131,15 @@ def _upload(rng: np.random.Generator, parameters: int) -> PlainUpload:
     delta = rng.normal(size=parameters)
     delta *= 2.0 ** rng.uniform(-4, 5) / np.linalg.norm(delta)  # some are clipped, some are not
     return PlainUpload(delta, float(np.linalg.norm(delta)), {"balance": rng.random(), "fairness": 2 * rng.random()})
+
+
+def _peak_memory_bytes(pid: int) -> int:
+    """Of a running process. Its own `getrusage` would count what the process that forked it held."""
+    status = Path(f"/proc/{pid}/status")
+    if not status.exists():
+        return 0
+    fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return 1024 * int(fields["VmHWM"].removesuffix("kB"))
 
 
 def median_sec(work: Callable[[], object], repeats: int = 20) -> float:

@@ -59,7 +59,7 @@ class Engine(ABC):
 
     @abstractmethod
     def start(self, parameters: np.ndarray) -> None:
-        """Begin with a public model, float64 (d,): a fresh one or the one of a checkpoint."""
+        """Begin with a public model, float64 (d,): a fresh one or that of a checkpoint. Also after a failed round."""
 
     @property
     @abstractmethod
@@ -78,7 +78,8 @@ class Engine(ABC):
         """Aggregate what was submitted for every slot of the cohort.
 
         Raises:
-            ProtocolError: naming peer, phase and round; the engine must then be closed.
+            ProtocolError: naming peer, phase and round; the engine must then be closed, or started again with the
+                last model that was released.
             RangeError: the model left the representable range.
         """
 

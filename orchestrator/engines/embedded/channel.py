@@ -35,10 +35,13 @@ _WAITING_ROOM = 32
 
 @dataclass
 class Position:
-    """Where this process is; shared by its channels so that errors can say so."""
+    """Where this process, or a thread of it, is; shared by its channels so that errors can say so."""
 
     phase: str = "start"
     round: int = 0
+
+    def enter(self, phase: str, round: int) -> None:
+        self.phase, self.round = phase, round
 
 
 class Channel:
@@ -47,7 +50,7 @@ class Channel:
     def __init__(self, connection: ssl.SSLSocket, peer: str, position: Position, timeout_sec: float) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connection
-        self._position = position
+        self.position = position
         self._timeout_sec = timeout_sec
         self.peer = peer
         self.sent_bytes = 0
@@ -99,8 +102,8 @@ class Channel:
         if length != len(payload):
             raise DisagreementError(
                 self.peer,
-                self._position.phase,
-                self._position.round,
+                self.position.phase,
+                self.position.round,
                 f"sent a message of {length} bytes where {len(payload)} were expected",
             )
         received = [begin[_HEADER.size :], self._read(first - len(begin), deadline)]
@@ -127,7 +130,7 @@ class Channel:
 
     def error(self, kind: type[ProtocolError], reason: str) -> ProtocolError:
         """A protocol error about this peer, here and now."""
-        return kind(self.peer, self._position.phase, self._position.round, reason)
+        return kind(self.peer, self.position.phase, self.position.round, reason)
 
     def _write(self, data: bytes | memoryview, deadline: float) -> None:
         try:

@@ -123,7 +123,12 @@ class EmbeddedEngine(Engine):
         return {role: child.process.pid for role, child in self._children.items()}
 
     def start(self, parameters: np.ndarray) -> None:
-        """Start the processes and give both servers the public model, float64 (d,)."""
+        """Start the processes and give both servers the public model, float64 (d,).
+
+        Starting again, after a round that failed, replaces them by new ones: masks that may have been opened are gone
+        with the processes that held them, and envelopes sealed for the old ones fit nowhere.
+        """
+        self.close()
         self._position = Position("start", 0)
         run, session = secrets.token_bytes(16), secrets.token_bytes(16)
         model = self._vectors.encode_model(parameters).astype("<u8").tobytes()
@@ -166,14 +171,14 @@ class EmbeddedEngine(Engine):
             self._send(channel, {"type": "prepare", "round": round})
 
     def submit(self, round: int, slot: int, client: int, upload: tuple[bytes, bytes]) -> None:
-        self._position.phase, self._position.round = "upload", round
+        self._position.enter("upload", round)
         for channel, envelope in zip(self._channels.values(), upload, strict=True):
             order = {"type": "upload", "round": round, "slot": slot, "client": client, "envelope": envelope}
             self._send(channel, order)
         self._upload_bytes += sum(map(len, upload))
 
     def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
-        self._position.phase, self._position.round = "aggregation", round
+        self._position.enter("aggregation", round)
         for channel in self._channels.values():
             self._send(channel, {"type": "aggregate", "round": round, "cohort": list(cohort)})
         replies = self._collect("result")
@@ -208,6 +213,7 @@ class EmbeddedEngine(Engine):
                 if stream is not None:
                     stream.close()
         self._children.clear()
+        self._upload_bytes = 0
 
     def _send(self, channel: Channel, order: dict[str, Any]) -> None:
         """Give an order; where the server has gone, hear first whether it or the other one said why."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 import hashlib
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import astuple
 from typing import Any
 
@@ -25,6 +23,7 @@ from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.channel import Channel, Position, accept, connect
 from orchestrator.engines.embedded.generation import generate
 from orchestrator.engines.embedded.ot import OtExtension
+from orchestrator.engines.embedded.pool import Pool, Prepared
 from orchestrator.engines.embedded.preprocessing import Batch
 from orchestrator.engines.embedded.process import Assignment, begin
 from orchestrator.engines.embedded.program import aggregate, demand, score_names
@@ -44,24 +43,24 @@ PROTOCOL = "safegnn 1"
 
 
 class Server:
-    """State of one server between rounds: its share of the model, its connections, its prepared correlations."""
+    """State of one server between rounds: its share of the model, its connections, its pool of correlations."""
 
     def __init__(self, index: int, keypair: Keypair, orchestrator: Channel, position: Position) -> None:
         self.index = index
         self._keypair = keypair
         self._orchestrator = orchestrator
         self._position = position
-        self._batches: dict[int, tuple[Batch, float, int]] = {}
         self._uploads: dict[tuple[int, int], tuple[int, Upload]] = {}
         self._last_round = 0
 
-    def setup(self, order: dict[str, Any], peer: Channel, dealer: Channel | None) -> None:
+    def setup(self, order: dict[str, Any], peer: Channel, supply: Channel) -> None:
         """Take over the public parameters and model; the model's share is the model itself at server 0 and 0 at 1.
 
         Args:
-            dealer: the connection to the dealer; None where the servers make their correlations themselves.
+            peer: the connection to the other server, for the rounds.
+            supply: a connection for preprocessing alone: to the dealer, or a second one to the other server.
         """
-        self._peer, self._dealer = peer, dealer
+        self._peer, self._supply, self._dealt = peer, supply, supply.peer == "dealer"
         self._run: bytes = order["run"]
         self._parameters = RoundParameters(**order["parameters"])
         self._vectors = VectorFormat(**order["vectors"])
@@ -71,105 +70,103 @@ class Server:
         self._demand = demand(self._parameters, len(model), self._program)
         own = model if self.index == 0 else np.zeros_like(model)
         self._model = VectorShare(own, self._vectors.model_bits, self.index)
-        with self.phase("handshake", 0):
-            self._agree(
-                {
-                    "program": (PROTOCOL, self._program),
-                    "run": self._run,
-                    "model": len(model),
-                    "noise": self._noise_stddev,
-                    "parameters": order["parameters"],
-                    "vectors": order["vectors"],
-                    "preprocessing": dealer is None,
-                }
-            )
-        if dealer is None:
-            with self.phase("preprocessing", 0):
-                self._transfers = self._run_with_peer(OtExtension.create())
+        self._position.enter("handshake", 0)
+        self._agree(
+            {
+                "program": (PROTOCOL, self._program),
+                "run": self._run,
+                "model": len(model),
+                "noise": self._noise_stddev,
+                "parameters": order["parameters"],
+                "vectors": order["vectors"],
+                "preprocessing": self._dealt,
+            }
+        )
+        if not self._dealt:
+            supply.position.enter("preprocessing", 0)
+            self._transfers = _run(OtExtension.create(), supply)
+        self._pool = Pool(self._make)
 
     def prepare(self, round: int) -> None:
-        """Make a coming round's correlations with the other server, or fetch them from the dealer."""
-        with self.phase("preprocessing", round):
-            started = time.perf_counter()
-            if self._dealer is None:
-                before = self._peer.sent_bytes
-                batch = self._run_with_peer(generate(self._transfers, self.index, self._demand))
-                count = self._peer.sent_bytes - before
-            else:
-                before = self._dealer.received_bytes
-                self._dealer.send_message({"round": round, "demand": astuple(self._demand)})
-                message = self._dealer.receive()
-                try:
-                    batch = Batch.from_dealer(self._demand, self.index, message)
-                except ValueError as error:
-                    raise self._dealer.error(DisagreementError, str(error)) from None
-                count = self._dealer.received_bytes - before
-            self._batches[round] = (batch, time.perf_counter() - started, count)
+        """Begin with a coming round's correlations; returns at once."""
+        self._pool.fill(round)
+
+    def _make(self, round: int) -> Prepared:
+        """Make a round's correlations with the other server, or fetch them from the dealer; runs in the pool's thread.
+
+        The first batch after the start may be that of any round: a run may have been resumed.
+        """
+        channel = self._supply
+        channel.position.enter("preprocessing", round)
+        started, before = time.perf_counter(), (channel.sent_bytes, channel.received_bytes)
+        if self._dealt:
+            channel.send_message({"round": round, "demand": astuple(self._demand)})
+            message = channel.receive()
+            try:
+                batch = Batch.from_dealer(self._demand, self.index, message)
+            except ValueError as error:
+                raise channel.error(DisagreementError, str(error)) from None
+            count = channel.received_bytes - before[1]
+        else:
+            batch = _run(generate(self._transfers, self.index, self._demand), channel)
+            count = channel.sent_bytes - before[0]
+        return Prepared(batch, time.perf_counter() - started, count)
 
     def upload(self, order: dict[str, Any]) -> None:
         """Open one client's envelope and keep its shares for the round."""
         number, slot, client = order["round"], order["slot"], order["client"]
-        with self.phase("upload", number):
-            if number <= self._last_round:
-                # The same masks under other weights would show how the weights differ.
-                reason = f"the upload is a replay: round {number} has been aggregated"
-                raise DisagreementError(f"client {client}", "upload", number, reason)
-            header = UploadHeader(self._run, number, slot, client, self.index)
-            try:
-                message = self._keypair.open(order["envelope"])
-                shares = self._unpack(message, header)
-                if (number, slot) in self._uploads:
-                    raise ValueError(f"a second upload for slot {slot}")
-            except ValueError as error:
-                raise DisagreementError(f"client {client}", "upload", number, str(error)) from None
-            self._uploads[number, slot] = (client, shares)
+        self._position.enter("upload", number)
+        if number <= self._last_round:
+            # The same masks under other weights would show how the weights differ.
+            reason = f"the upload is a replay: round {number} has been aggregated"
+            raise DisagreementError(f"client {client}", "upload", number, reason)
+        header = UploadHeader(self._run, number, slot, client, self.index)
+        try:
+            message = self._keypair.open(order["envelope"])
+            shares = self._unpack(message, header)
+            if (number, slot) in self._uploads:
+                raise ValueError(f"a second upload for slot {slot}")
+        except ValueError as error:
+            raise DisagreementError(f"client {client}", "upload", number, str(error)) from None
+        self._uploads[number, slot] = (client, shares)
 
     def aggregate(self, order: dict[str, Any]) -> dict[str, Any]:
         """One round; returns the reply for the orchestrator: the noisy share and what it cost."""
         number: int = order["round"]
         uploads = self._complete(number, order["cohort"])
         self._last_round = number  # from here on masks may have been used, whether the round succeeds or not
-        waited = time.perf_counter()
-        if number not in self._batches:
-            self.prepare(number)
-        batch, preprocessing_seconds, preprocessing_bytes = self._batches.pop(number)
+        prepared, waited_seconds = self._pool.take(number)
         started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
-        with self.phase("handshake", number):
-            self._agree({"round": number, "cohort": order["cohort"]})
-        with self.phase("online", number):
-            ops = SharedArithmetic(self.index, batch)
-            protocol = aggregate(ops, self._parameters, self._vectors, uploads, self._model, self._program)
-            result = self._run_with_peer(protocol)
-            noisy = self._add_noise(result)
+        self._position.enter("handshake", number)
+        self._agree({"round": number, "cohort": order["cohort"]})
+        self._position.enter("online", number)
+        ops = SharedArithmetic(self.index, prepared.batch)
+        protocol = aggregate(ops, self._parameters, self._vectors, uploads, self._model, self._program)
+        result = _run(protocol, self._peer)
+        noisy = self._add_noise(result)
         online_seconds = time.perf_counter() - started
-        with self.phase("release", number):
-            self._model = noisy
-            return {
-                "type": "result",
-                "share": noisy.values.astype("<u8").tobytes(),
-                "online_seconds": online_seconds,
-                "online_bytes": self._peer.sent_bytes - sent,
-                "rounds": self._peer.exchanges - exchanges,
-                "preprocessing_seconds": preprocessing_seconds,
-                "preprocessing_bytes": preprocessing_bytes,
-                "waited_seconds": started - waited,
-            }
-
-    @contextmanager
-    def phase(self, name: str, round: int) -> Iterator[None]:
-        """Enter a phase, so that errors name it. The orchestrator is not told: a wake-up costs more than a round."""
-        self._position.phase, self._position.round = name, round
-        yield
+        self._position.enter("release", number)
+        self._model = noisy
+        return {
+            "type": "result",
+            "share": noisy.values.astype("<u8").tobytes(),
+            "online_seconds": online_seconds,
+            "online_bytes": self._peer.sent_bytes - sent,
+            "rounds": self._peer.exchanges - exchanges,
+            "preprocessing_seconds": prepared.seconds,
+            "preprocessing_bytes": prepared.bytes,
+            "waited_seconds": waited_seconds,
+        }
 
     def _complete(self, number: int, cohort: list[int]) -> list[Upload]:
         """The shares of every slot of the cohort, exactly as announced."""
-        with self.phase("upload", number):
-            held, self._uploads = self._uploads, {}
-            found = {slot: client for (round, slot), (client, _) in held.items() if round == number}
-            if found != dict(enumerate(cohort)) or len(cohort) != self._parameters.cohort:
-                reason = f"announced the cohort {cohort}, but uploads came from {list(found.values())}"
-                raise self._orchestrator.error(DisagreementError, reason)
-            return [held[number, slot][1] for slot in range(len(cohort))]
+        self._position.enter("upload", number)
+        held, self._uploads = self._uploads, {}
+        found = {slot: client for (round, slot), (client, _) in held.items() if round == number}
+        if found != dict(enumerate(cohort)) or len(cohort) != self._parameters.cohort:
+            reason = f"announced the cohort {cohort}, but uploads came from {list(found.values())}"
+            raise self._orchestrator.error(DisagreementError, reason)
+        return [held[number, slot][1] for slot in range(len(cohort))]
 
     def _agree(self, statement: dict[str, Any]) -> None:
         """Compare digests of what both servers must hold alike; naming what differs needs one more exchange."""
@@ -184,18 +181,19 @@ class Server:
         d, k = len(self._model.values), len(score_names(self._parameters))
         return unpack_upload(message, header, d, k, self._program)
 
-    def _run_with_peer(self, protocol: Protocol) -> Any:
-        """Run a protocol with the other server; what it finds wrong with a message is that server's fault."""
-        try:
-            return run(protocol, self._peer.exchange)
-        except ValueError as error:
-            raise self._peer.error(DisagreementError, str(error)) from None
-
     def _add_noise(self, share: VectorShare) -> VectorShare:
         if not self._noise_stddev:
             return share
         noise = gaussian_ring64(len(share.values), self._noise_stddev, share.scale_bits, Prg())
         return VectorShare(share.values + noise, share.scale_bits, share.owner)
+
+
+def _run(protocol: Protocol, peer: Channel) -> Any:
+    """Run a protocol with the other server; what it finds wrong with a message is that server's fault."""
+    try:
+        return run(protocol, peer.exchange)
+    except ValueError as error:
+        raise peer.error(DisagreementError, str(error)) from None
 
 
 def serve(
@@ -214,16 +212,9 @@ def serve(
             return
         kind = order.get("type")
         if kind == "setup":
-            session, timeout_sec = assignment.session, assignment.timeout_sec
-            dealer = None
-            if order["dealer"] is not None:
-                dealer = connect(tuple(order["dealer"]), identity, session, "dealer", position, timeout_sec)
-            if server.index == 0:
-                peer = connect(tuple(order["peer"]), identity, session, "server 1", position, timeout_sec)
-            else:
-                peer = accept(listener, {"server 0"}, identity, session, position, timeout_sec)["server 0"]
+            peer, supply = _meet(order, server.index, listener, assignment, identity, position)
             listener.close()
-            server.setup(order, peer, dealer)
+            server.setup(order, peer, supply)
             orchestrator.send_message({"type": "ready"})
         elif kind == "prepare":
             server.prepare(order["round"])
@@ -233,6 +224,28 @@ def serve(
             orchestrator.send_message(server.aggregate(order))
         else:
             raise orchestrator.error(DisagreementError, f"gave the unknown order {kind!r}")
+
+
+def _meet(
+    order: dict[str, Any],
+    index: int,
+    listener: socket.socket,
+    assignment: Assignment,
+    identity: Identity,
+    position: Position,
+) -> tuple[Channel, Channel]:
+    """A connection to the other server for the rounds, and one for preprocessing: to it too, or to the dealer."""
+    session, timeout_sec = assignment.session, assignment.timeout_sec
+
+    def other(position: Position) -> Channel:
+        if index == 0:
+            return connect(tuple(order["peer"]), identity, session, "server 1", position, timeout_sec)
+        return accept(listener, {"server 0"}, identity, session, position, timeout_sec)["server 0"]
+
+    peer, background = other(position), Position()
+    if order["dealer"] is None:
+        return peer, other(background)
+    return peer, connect(tuple(order["dealer"]), identity, session, "dealer", background, timeout_sec)
 
 
 def _next_order(orchestrator: Channel) -> dict[str, Any]:

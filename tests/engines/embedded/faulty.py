@@ -1,21 +1,25 @@
-"""Runs a server or the dealer that harms itself at a given point: `faulty.py ROLE PHASE ROUND SIGNAL`.
+"""Runs a server or the dealer that harms itself at a given point: `faulty.py ROLE PHASE ROUND SIGNAL [MARKER]`.
 
-Started by the engine in place of the real process, through its `commands` argument.
+With a marker, a file that must not exist yet, it does so once and is a good process from then on. Started by the
+engine in place of the real process, through its `commands` argument.
 """
 
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from pathlib import Path
 
 from orchestrator.engines.embedded import dealer, server
+from orchestrator.engines.embedded.channel import Position
 
 
 def main() -> None:
-    role, phase, number, name = sys.argv[1:]
+    role, phase, number, name, *marker = sys.argv[1:]
 
     def strike(now: str, round: int) -> None:
-        if (now, round) == (phase, int(number)):
+        if (now, round) == (phase, int(number)) and not (marker and Path(marker[0]).exists()):
+            if marker:
+                Path(marker[0]).touch()
             os.kill(os.getpid(), getattr(signal, name))
 
     if role == "dealer":
@@ -30,15 +34,13 @@ def main() -> None:
         dealer.deal = deal
         dealer.main()
     else:
-        enter = server.Server.phase
+        enter = Position.enter
 
-        @contextmanager
         def enter_phase(self, now, round):
             strike(now, round)
-            with enter(self, now, round):
-                yield
+            enter(self, now, round)
 
-        server.Server.phase = enter_phase
+        Position.enter = enter_phase
         server.main()
 
 

@@ -34,8 +34,8 @@ def engine(**options):
     return EmbeddedEngine(PARAMETERS, FORMAT, clip_norm=1.0, timeout_sec=options.pop("timeout_sec", 20.0), **options)
 
 
-def faulty(role, phase, number, signal="SIGKILL"):
-    return {role: [sys.executable, FAULTY, role, phase, str(number), signal]}
+def faulty(role, phase, number, signal="SIGKILL", *marker):
+    return {role: [sys.executable, FAULTY, role, phase, str(number), signal, *map(str, marker)]}
 
 
 def uploads(seed):
@@ -146,6 +146,51 @@ def test_a_stalled_process_ends_the_round_within_the_timeout(role, phase):
         struck.start(MODEL)
         play(struck, 1)
     assert (caught.value.peer, caught.value.round) == (role, 1)
+
+
+@pytest.mark.parametrize(
+    ("role", "phase", "signal", "preprocessing"),
+    [
+        ("server 0", "online", "SIGKILL", "ot"),
+        ("server 1", "release", "SIGKILL", "ot"),
+        ("server 1", "preprocessing", "SIGSTOP", "ot"),
+        ("server 0", "online", "SIGSTOP", "ot"),
+        ("dealer", "preprocessing", "SIGKILL", "dealer"),
+    ],
+)
+def test_after_a_failed_round_the_engine_starts_again_and_the_next_round_works(
+    tmp_path, role, phase, signal, preprocessing
+):
+    number = 1 if role == "dealer" or phase == "preprocessing" else 2
+    commands = faulty(role, phase, number, signal, tmp_path / "marker")
+    with engine(commands=commands, preprocessing=preprocessing, timeout_sec=4.0) as recovering:
+        recovering.start(MODEL)
+        model, first = MODEL, recovering.pids.values()
+        with pytest.raises((PeerLostError, PeerTimeoutError)) as caught:
+            for current in (1, 2):
+                recovering.prepare(current)
+                model = play(recovering, current).parameters
+        assert (caught.value.peer, caught.value.round) == (role, number)
+        recovering.start(model)
+        gone(first)
+        result = play(recovering, number)
+    expected = float64_aggregate(model, PARAMETERS, 1.0, uploads(number))
+    assert np.abs(result.parameters - expected).max() <= FORMAT.error_bound(2, 1.0)
+
+
+def test_after_a_refused_upload_the_engine_starts_again_and_the_next_round_works():
+    with engine() as refusing:
+        refusing.start(MODEL)
+        upload = uploads(1)[0]
+        old = refusing.encoder(upload.delta, upload.norm, upload.scores, 1, 0, 4)
+        with pytest.raises(DisagreementError, match="client 4: the envelope is damaged"):
+            refusing.submit(1, 0, 4, old[::-1])
+            refusing.aggregate(1, [4, 7])
+        refusing.start(MODEL)
+        play(refusing, 1)
+        with pytest.raises(DisagreementError, match="client 4"):  # sealed for processes that are gone
+            refusing.submit(2, 0, 4, old)
+            refusing.aggregate(2, [4, 7])
 
 
 def test_a_port_in_use_is_one_clear_line():
