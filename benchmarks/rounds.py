@@ -28,7 +28,19 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10)
     repeats = parser.parse_args().repeats
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; medians of {repeats}\n")
-    columns = "q|d|program|preprocessing|online|floor|sent online|preprocessing time|sent|memory|max error".split("|")
+    columns = [
+        "q",
+        "d",
+        "program",
+        "preprocessing",
+        "online",
+        "floor",
+        "sent online",
+        "preprocessing time",
+        "sent",
+        "memory",
+        "max error",
+    ]
     print(f"| {' | '.join(columns)} |")
     print("|" + "---|" * len(columns))
     for cohort, parameters, program, preprocessing in CASES:
