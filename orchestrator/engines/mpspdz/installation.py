@@ -1,0 +1,111 @@
+"""Finding an MP-SPDZ installation and saying what it lacks. Nothing here builds or downloads one."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from orchestrator.errors import ConfigError
+
+__all__ = ["PARTIES", "TESTED_VERSIONS", "Installation", "certificate_fault", "find"]
+
+TESTED_VERSIONS = ("0.4.2",)
+
+PARTIES = {"semi2k": 2, "dealer-ring": 3}
+"""How many processes a protocol runs; the third one of `dealer-ring` is the dealer."""
+
+_DEFAULT = Path("third_party/MP-SPDZ")
+_RELEASES = "https://github.com/data61/MP-SPDZ/releases"
+
+
+@dataclass(frozen=True)
+class Installation:
+    """The folder of an installation; whatever is asked of it is checked when it is asked."""
+
+    home: Path
+
+    @property
+    def version(self) -> str:
+        """As its change log states it; "unknown" where there is none."""
+        try:
+            text = (self.home / "CHANGELOG.md").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return "unknown"
+        found = re.search(r"^## (\d+\.\d+(?:\.\d+)?)", text, re.MULTILINE)
+        return found.group(1) if found else "unknown"
+
+    @property
+    def compiler(self) -> Path:
+        """Raises ConfigError where it is missing."""
+        return self._file("compile.py", "it is part of every release and of the sources")
+
+    def binary(self, protocol: str) -> Path:
+        """The party of a protocol. Raises ConfigError where it is missing or cannot be executed."""
+        name = f"{protocol}-party.x"
+        path = self._file(name, "run Scripts/tldr.sh in a binary release, or `make` it in the sources")
+        if not os.access(path, os.X_OK):
+            raise ConfigError(f"MP-SPDZ: {path} is not executable; run `chmod +x {path}`")
+        return path
+
+    @property
+    def certificates(self) -> Path:
+        return self.home / "Player-Data"
+
+    def check_certificates(self, protocol: str) -> None:
+        """Raises ConfigError naming the first file that is missing, expired or does not match."""
+        for party in range(PARTIES[protocol]):
+            if fault := certificate_fault(self.certificates, party):
+                raise ConfigError(f"MP-SPDZ: {fault}; run `Scripts/setup-ssl.sh {PARTIES[protocol]}` in {self.home}")
+
+    def _file(self, name: str, cure: str) -> Path:
+        path = self.home / name
+        if not path.is_file():
+            raise ConfigError(f"MP-SPDZ: {path} is missing; {cure}")
+        return path
+
+
+def find(home: Path | None = None) -> Installation:
+    """The installation at `home`, else at `MPSPDZ_HOME`, else at third_party/MP-SPDZ.
+
+    Raises:
+        ConfigError: there is none; says which release to unpack where.
+    """
+    named = os.environ.get("MPSPDZ_HOME")
+    folder = home or (Path(named) if named else _DEFAULT)
+    if not (folder / "compile.py").is_file():
+        where = "MPSPDZ_HOME points there" if named and home is None else "or let MPSPDZ_HOME name another place"
+        raise ConfigError(
+            f"MP-SPDZ: no installation at {folder}; unpack the binary release {TESTED_VERSIONS[-1]} from {_RELEASES} "
+            f"there and run its Scripts/tldr.sh and Scripts/setup-ssl.sh 3 ({where})"
+        )
+    return Installation(folder.resolve())
+
+
+def certificate_fault(folder: Path, party: int, now: datetime | None = None) -> str:
+    """What is wrong with a party's certificate and key, as one line; empty if nothing."""
+    certificate, key = folder / f"P{party}.pem", folder / f"P{party}.key"
+    for path in (certificate, key):
+        if not path.is_file():
+            return f"{path} is missing"
+    try:
+        loaded = x509.load_pem_x509_certificate(certificate.read_bytes())
+        private = serialization.load_pem_private_key(key.read_bytes(), None)
+    except (ValueError, TypeError):
+        return f"{certificate} or {key.name} cannot be read"
+    if loaded.public_key() != private.public_key():
+        return f"{certificate} does not match {key.name}"
+    now = now or datetime.now(UTC)
+    if now > loaded.not_valid_after_utc:
+        return f"{certificate} expired on {loaded.not_valid_after_utc:%Y-%m-%d}"
+    if now < loaded.not_valid_before_utc:
+        return f"{certificate} is valid only from {loaded.not_valid_before_utc:%Y-%m-%d}"
+    linked = (link.resolve() for link in folder.glob("*.[0-9]"))
+    if certificate.resolve() not in linked:
+        return f"{certificate} has no hash link (c_rehash)"
+    return ""
