@@ -115,7 +115,7 @@ def compile_program(installation: Installation, shape: Shape, cache: Path | None
             if done.returncode != 0:
                 raise ConfigError(f"MP-SPDZ: {source.name} does not compile: {_last_line(done.stderr or done.stdout)}")
             shutil.rmtree(folder, ignore_errors=True)
-            (folder).mkdir()
+            folder.mkdir()
             (Path(scratch) / "Programs").rename(folder / "Programs")
     except OSError as error:
         raise ConfigError(f"MP-SPDZ: cannot compile in {folder.parent}: {error.strerror or error}") from None
