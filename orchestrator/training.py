@@ -69,6 +69,7 @@ class RoundResult:
             "preprocessing_bytes_server0": cost.preprocessing_bytes[0],
             "preprocessing_bytes_server1": cost.preprocessing_bytes[1],
             "preprocessing_wait_seconds": cost.waited_seconds,
+            "startup_seconds": cost.startup_seconds,
             "upload_bytes_per_client": cost.upload_bytes,
             "download_bytes_per_client": cost.download_bytes,
         }

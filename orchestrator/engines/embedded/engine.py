@@ -1,4 +1,4 @@
-"""The embedded engine as the orchestrator sees it: two or three processes, sealed envelopes in, a released model out.
+"""Two servers as the orchestrator sees them: two or three processes, sealed envelopes in, a released model out.
 
 The orchestrator carries ciphertexts and reconstructs the noisy model from two noisy shares; it sees no other share.
 All processes run on one machine. Every connection is mutual TLS 1.3 with a certificate for each role, see `tls`.
@@ -7,14 +7,16 @@ All processes run on one machine. Every connection is mutual TLS 1.3 with a cert
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import select
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -34,14 +36,9 @@ from orchestrator.privacy.noise import server_stddev
 from orchestrator.sharing.fixed_point import VectorFormat
 from orchestrator.sharing.shares import VectorShare
 
-__all__ = ["EmbeddedEngine"]
+__all__ = ["EmbeddedEngine", "TwoServerEngine"]
 
 _HOST = "127.0.0.1"
-_MODULES = {
-    "server 0": "orchestrator.engines.embedded.server",
-    "server 1": "orchestrator.engines.embedded.server",
-    "dealer": "orchestrator.engines.embedded.dealer",
-}
 
 
 @dataclass
@@ -60,18 +57,19 @@ class _Child:
         return f"{ended} ({lines[-1]})" if lines else ended
 
 
-class EmbeddedEngine(Engine):
-    """Two server processes on this machine, and a dealer process where asked for."""
+class TwoServerEngine(Engine):
+    """Two server processes on this machine, and a dealer process where asked for; what they run is the subclass's."""
 
     def __init__(
         self,
         parameters: RoundParameters,
         vectors: VectorFormat,
+        modules: dict[str, str],
+        settings: dict[str, Any],
         *,
         clip_norm: float | None = None,
         noise_multiplier: float = 0.0,
-        program: Literal["assisted", "scalar-first", "faithful"] = "assisted",
-        preprocessing: Literal["ot", "dealer"] = "ot",
+        program: str = "assisted",
         timeout_sec: float = 60.0,
         ports: tuple[int, int, int] | None = None,
         certificates: Path | None = None,
@@ -81,10 +79,11 @@ class EmbeddedEngine(Engine):
         Args:
             parameters: the public side of the round's arithmetic.
             vectors: fixed-point format of updates and model.
+            modules: the roles, and which module each one's process runs.
+            settings: what else the servers must know, and must hold alike.
             clip_norm: C; None where updates are not clipped.
             noise_multiplier: sigma; each server adds N(0, 2 sigma^2 C^2).
-            program: see `orchestrator.engines.embedded.program.aggregate`.
-            preprocessing: "ot", by the two servers alone, or "dealer", by a third process.
+            program: what is done with the vectors; one of `mpc_programs.rules.PROGRAMS`.
             timeout_sec: longest silence of a peer.
             ports: for server 0, server 1 and the dealer; None takes free ones.
             certificates: a folder of `create_certificates`; None makes certificates for the session and keeps none.
@@ -94,17 +93,17 @@ class EmbeddedEngine(Engine):
             ConfigError: the noise does not fit the vector format, or a certificate is not fit for use.
         """
         self._parameters, self._vectors, self._clip_norm = parameters, vectors, clip_norm
-        self._program = program
+        self._program, self._settings = program, settings
         self._noise_stddev = server_stddev(noise_multiplier, clip_norm)
         vectors.check_noise(self._noise_stddev)
         self._timeout_sec = timeout_sec
-        self._roles = [role for role in _MODULES if preprocessing == "dealer" or role != "dealer"]
-        self._ports = dict(zip(_MODULES, ports or (0, 0, 0), strict=True))
+        self._roles = list(modules)
+        self._ports = dict(zip(("server 0", "server 1", "dealer"), ports or (0, 0, 0), strict=True))
         self._certificates = certificates
         if certificates is not None:
             for role in (*self._roles, "orchestrator"):
                 Identity.load(certificates, role)
-        self._commands = {role: [sys.executable, "-m", module] for role, module in _MODULES.items()} | (commands or {})
+        self._commands = {role: [sys.executable, "-m", module] for role, module in modules.items()} | (commands or {})
         self._children: dict[str, _Child] = {}
         self._channels: dict[str, Channel] = {}
         self._position = Position()
@@ -154,6 +153,7 @@ class EmbeddedEngine(Engine):
                         "parameters": asdict(self._parameters),
                         "vectors": asdict(self._vectors),
                         "noise_stddev": self._noise_stddev,
+                        "engine": self._settings,
                         "model": model,
                         "peer": addresses["server 1"],
                         "dealer": addresses.get("dealer"),
@@ -196,6 +196,7 @@ class EmbeddedEngine(Engine):
             preprocessing_seconds=max(reply["preprocessing_seconds"] for reply in both),
             preprocessing_bytes=(both[0]["preprocessing_bytes"], both[1]["preprocessing_bytes"]),
             waited_seconds=max(reply["waited_seconds"] for reply in both),
+            startup_seconds=max(reply["startup_seconds"] for reply in both),
             upload_bytes=self._upload_bytes // len(cohort),
             download_bytes=sum(len(reply["share"]) for reply in both),
         )
@@ -207,7 +208,8 @@ class EmbeddedEngine(Engine):
             channel.close()
         self._channels.clear()
         for child in self._children.values():
-            child.process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(child.process.pid, signal.SIGKILL)  # with whatever it has started itself
             child.process.wait()
             for stream in (child.process.stdin, child.process.stdout, child.log):
                 if stream is not None:
@@ -237,7 +239,7 @@ class EmbeddedEngine(Engine):
     def _spawn(self, role: str, session: bytes, certificates: Path) -> None:
         log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         process = subprocess.Popen(
-            self._commands[role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=False
+            self._commands[role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
         )
         self._children[role] = _Child(role, process, log)
         assert process.stdin is not None
@@ -307,6 +309,30 @@ class EmbeddedEngine(Engine):
         except subprocess.TimeoutExpired:
             return "closed the connection"
         return child.last_words()
+
+
+class EmbeddedEngine(TwoServerEngine):
+    """The servers compute by our own protocols, see `orchestrator.engines.embedded.program`."""
+
+    def __init__(
+        self,
+        parameters: RoundParameters,
+        vectors: VectorFormat,
+        *,
+        preprocessing: Literal["ot", "dealer"] = "ot",
+        **options: Any,
+    ) -> None:
+        """
+        Args:
+            preprocessing: "ot", by the two servers alone, or "dealer", by a third process.
+            options: as `TwoServerEngine` takes them.
+        """
+        here = "orchestrator.engines.embedded"
+        modules = {"server 0": f"{here}.server", "server 1": f"{here}.server"}
+        if preprocessing == "dealer":
+            modules["dealer"] = f"{here}.dealer"
+        settings = {"name": "embedded", "preprocessing": preprocessing}
+        super().__init__(parameters, vectors, modules, settings, **options)
 
 
 def _error(message: dict[str, Any]) -> ProtocolError:

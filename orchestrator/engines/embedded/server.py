@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import time
+from abc import ABC, abstractmethod
 from dataclasses import astuple
 from typing import Any
 
@@ -36,14 +37,17 @@ from orchestrator.sharing.prg import Prg
 from orchestrator.sharing.shares import VectorShare
 from orchestrator.sharing.upload import Upload, UploadHeader, unpack_upload
 
-__all__ = ["PROTOCOL", "Server", "main"]
+__all__ = ["PROTOCOL", "EmbeddedServer", "Server", "main", "run_with"]
 
 PROTOCOL = "safegnn 1"
 """Two servers that run different versions of the protocol refuse each other."""
 
 
-class Server:
-    """State of one server between rounds: its share of the model, its connections, its pool of correlations."""
+class Server(ABC):
+    """What every engine's server does: envelopes, agreement with the other server, noise. Engines add the computing.
+
+    State between rounds: the share of the model, the connections, the uploads of the round to come.
+    """
 
     def __init__(self, index: int, keypair: Keypair, orchestrator: Channel, position: Position) -> None:
         self.index = index
@@ -60,14 +64,13 @@ class Server:
             peer: the connection to the other server, for the rounds.
             supply: a connection for preprocessing alone: to the dealer, or a second one to the other server.
         """
-        self._peer, self._supply, self._dealt = peer, supply, supply.peer == "dealer"
+        self._peer, self._supply = peer, supply
         self._run: bytes = order["run"]
         self._parameters = RoundParameters(**order["parameters"])
         self._vectors = VectorFormat(**order["vectors"])
         self._noise_stddev: float = order["noise_stddev"]
         self._program: str = order["program"]
         model = np.frombuffer(order["model"], dtype="<u8")
-        self._demand = demand(self._parameters, len(model), self._program)
         own = model if self.index == 0 else np.zeros_like(model)
         self._model = VectorShare(own, self._vectors.model_bits, self.index)
         self._position.enter("handshake", 0)
@@ -79,38 +82,16 @@ class Server:
                 "noise": self._noise_stddev,
                 "parameters": order["parameters"],
                 "vectors": order["vectors"],
-                "preprocessing": self._dealt,
+                "engine": order["engine"],
             }
         )
-        if not self._dealt:
-            supply.position.enter("preprocessing", 0)
-            self._transfers = _run(OtExtension.create(), supply)
-        self._pool = Pool(self._make)
 
-    def prepare(self, round: int) -> None:
-        """Begin with a coming round's correlations; returns at once."""
-        self._pool.fill(round)
+    def prepare(self, round: int) -> None:  # noqa: B027 - not every engine can
+        """Begin with what a coming round needs; returns at once."""
 
-    def _make(self, round: int) -> Prepared:
-        """Make a round's correlations with the other server, or fetch them from the dealer; runs in the pool's thread.
-
-        The first batch after the start may be that of any round: a run may have been resumed.
-        """
-        channel = self._supply
-        channel.position.enter("preprocessing", round)
-        started, before = time.perf_counter(), (channel.sent_bytes, channel.received_bytes)
-        if self._dealt:
-            channel.send_message({"round": round, "demand": astuple(self._demand)})
-            message = channel.receive()
-            try:
-                batch = Batch.from_dealer(self._demand, self.index, message)
-            except ValueError as error:
-                raise channel.error(DisagreementError, str(error)) from None
-            count = channel.received_bytes - before[1]
-        else:
-            batch = _run(generate(self._transfers, self.index, self._demand), channel)
-            count = channel.sent_bytes - before[0]
-        return Prepared(batch, time.perf_counter() - started, count)
+    @abstractmethod
+    def compute(self, number: int, cohort: list[int], uploads: list[Upload]) -> tuple[VectorShare, dict[str, Any]]:
+        """This server's share of the new model without noise, and what it cost (fields of `RoundCost`, one side's)."""
 
     def upload(self, order: dict[str, Any]) -> None:
         """Open one client's envelope and keep its shares for the round."""
@@ -135,28 +116,12 @@ class Server:
         number: int = order["round"]
         uploads = self._complete(number, order["cohort"])
         self._last_round = number  # from here on masks may have been used, whether the round succeeds or not
-        prepared, waited_seconds = self._pool.take(number)
-        started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
-        self._position.enter("handshake", number)
-        self._agree({"round": number, "cohort": order["cohort"]})
-        self._position.enter("online", number)
-        ops = SharedArithmetic(self.index, prepared.batch)
-        protocol = aggregate(ops, self._parameters, self._vectors, uploads, self._model, self._program)
-        result = _run(protocol, self._peer)
-        noisy = self._add_noise(result)
-        online_seconds = time.perf_counter() - started
+        result, cost = self.compute(number, order["cohort"], uploads)
+        started = time.perf_counter()
+        self._model = self._add_noise(result)
         self._position.enter("release", number)
-        self._model = noisy
-        return {
-            "type": "result",
-            "share": noisy.values.astype("<u8").tobytes(),
-            "online_seconds": online_seconds,
-            "online_bytes": self._peer.sent_bytes - sent,
-            "rounds": self._peer.exchanges - exchanges,
-            "preprocessing_seconds": prepared.seconds,
-            "preprocessing_bytes": prepared.bytes,
-            "waited_seconds": waited_seconds,
-        }
+        cost["online_seconds"] += time.perf_counter() - started
+        return {"type": "result", "share": self._model.values.astype("<u8").tobytes(), **cost}
 
     def _complete(self, number: int, cohort: list[int]) -> list[Upload]:
         """The shares of every slot of the cohort, exactly as announced."""
@@ -188,7 +153,63 @@ class Server:
         return VectorShare(share.values + noise, share.scale_bits, share.owner)
 
 
-def _run(protocol: Protocol, peer: Channel) -> Any:
+class EmbeddedServer(Server):
+    """Computes a round by the protocols of `program`, with correlations from a pool."""
+
+    def setup(self, order: dict[str, Any], peer: Channel, supply: Channel) -> None:
+        super().setup(order, peer, supply)
+        self._demand = demand(self._parameters, len(self._model.values), self._program)
+        self._dealt = supply.peer == "dealer"
+        if not self._dealt:
+            supply.position.enter("preprocessing", 0)
+            self._transfers = run_with(OtExtension.create(), supply)
+        self._pool = Pool(self._make)
+
+    def prepare(self, round: int) -> None:
+        self._pool.fill(round)
+
+    def compute(self, number: int, cohort: list[int], uploads: list[Upload]) -> tuple[VectorShare, dict[str, Any]]:
+        prepared, waited_seconds = self._pool.take(number)
+        started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
+        self._position.enter("handshake", number)
+        self._agree({"round": number, "cohort": cohort})
+        self._position.enter("online", number)
+        ops = SharedArithmetic(self.index, prepared.batch)
+        protocol = aggregate(ops, self._parameters, self._vectors, uploads, self._model, self._program)
+        result = run_with(protocol, self._peer)
+        return result, {
+            "online_seconds": time.perf_counter() - started,
+            "online_bytes": self._peer.sent_bytes - sent,
+            "rounds": self._peer.exchanges - exchanges,
+            "preprocessing_seconds": prepared.seconds,
+            "preprocessing_bytes": prepared.bytes,
+            "waited_seconds": waited_seconds,
+            "startup_seconds": 0.0,
+        }
+
+    def _make(self, round: int) -> Prepared:
+        """Make a round's correlations with the other server, or fetch them from the dealer; runs in the pool's thread.
+
+        The first batch after the start may be that of any round: a run may have been resumed.
+        """
+        channel = self._supply
+        channel.position.enter("preprocessing", round)
+        started, before = time.perf_counter(), (channel.sent_bytes, channel.received_bytes)
+        if self._dealt:
+            channel.send_message({"round": round, "demand": astuple(self._demand)})
+            message = channel.receive()
+            try:
+                batch = Batch.from_dealer(self._demand, self.index, message)
+            except ValueError as error:
+                raise channel.error(DisagreementError, str(error)) from None
+            count = channel.received_bytes - before[1]
+        else:
+            batch = run_with(generate(self._transfers, self.index, self._demand), channel)
+            count = channel.sent_bytes - before[0]
+        return Prepared(batch, time.perf_counter() - started, count)
+
+
+def run_with(protocol: Protocol, peer: Channel) -> Any:
     """Run a protocol with the other server; what it finds wrong with a message is that server's fault."""
     try:
         return run(protocol, peer.exchange)
@@ -254,13 +275,14 @@ def _next_order(orchestrator: Channel) -> dict[str, Any]:
     return orchestrator.receive_message()
 
 
-def main() -> None:
+def main(kind: type[Server] = EmbeddedServer) -> None:
+    """Run a server of this kind until the orchestrator's connection closes."""
     keypair = Keypair()
     assignment, identity, listener = begin({"public_key": keypair.public_key.hex()})
     position = Position()
     session, timeout_sec = assignment.session, assignment.timeout_sec
     orchestrator = accept(listener, {"orchestrator"}, identity, session, position, timeout_sec)["orchestrator"]
-    server = Server(int(assignment.role.removeprefix("server ")), keypair, orchestrator, position)
+    server = kind(int(assignment.role.removeprefix("server ")), keypair, orchestrator, position)
     try:
         serve(server, orchestrator, listener, assignment, identity, position)
     except ProtocolError as error:
