@@ -19,7 +19,7 @@ from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.openings import open_ring64
 from orchestrator.engines.embedded.preprocessing import Demand, Tally
 from orchestrator.sharing.fixed_point import SCALAR_BITS, VectorFormat
-from orchestrator.sharing.ring import MASK128, reduce64, truncate128
+from orchestrator.sharing.ring import MASK128, reduce64, truncate
 from orchestrator.sharing.shares import ScalarShare, VectorShare
 from orchestrator.sharing.upload import Correlated, Upload
 
@@ -33,16 +33,21 @@ def score_names(parameters: RoundParameters) -> list[str]:
 
 
 def _columns(
-    owner: int, parameters: RoundParameters, scalars: np.ndarray
+    owner: int, parameters: RoundParameters, scalars: Sequence[Sequence[int]]
 ) -> tuple[dict[str, ScalarShare], ScalarShare | None]:
-    """The scores by name, and the norm ratio; scalars: object, shape (q, k)."""
-    columns = {name: ScalarShare(scalars[:, k], SCALAR_BITS, owner) for k, name in enumerate(score_names(parameters))}
+    """The scores by name, and the norm ratio; scalars: k of each of the q clients."""
+    columns = {
+        name: ScalarShare([client[k] for client in scalars], SCALAR_BITS, owner)
+        for k, name in enumerate(score_names(parameters))
+    }
     ratio = columns.pop("ratio", None)
     return columns, ratio
 
 
-async def secret_factors(ops: SharedArithmetic, parameters: RoundParameters, scalars: np.ndarray) -> ScalarShare:
-    """Shares of s_i from shares of the scores; scalars: object, shape (q, k). The factors are never opened."""
+async def secret_factors(
+    ops: SharedArithmetic, parameters: RoundParameters, scalars: Sequence[Sequence[int]]
+) -> ScalarShare:
+    """Shares of s_i from shares of the scores; scalars: k of each of the q clients. The factors are never opened."""
     return await factors(ops, parameters, *_columns(ops.owner, parameters, scalars))
 
 
@@ -68,7 +73,7 @@ async def aggregate(
     faithful        1 or 2  32 q d each the paper's text: every element is clipped, then weighed, by triples
     ==============  ======  ==========  ==================================================================
     """
-    scalars = np.array([upload.scalars for upload in uploads], dtype=object).reshape(len(uploads), -1)
+    scalars = [upload.scalars for upload in uploads]
     if program == "faithful":
         return await _elementwise(ops, parameters, vectors, scalars, uploads, model)
     weights = await secret_factors(ops, parameters, scalars)
@@ -85,7 +90,7 @@ async def _scaled_sum(
     """w - sum_i s_i Delta_i by <s_i Delta_i> = M_i <s_i> - e_i <lam_i> - <a_i lam_i> with e_i = s_i - a_i opened."""
     owner = ops.owner
     cut = SCALAR_BITS - vectors.weight_bits
-    shares = reduce64(truncate128(weights.values, cut, owner) if cut else weights.values)
+    shares = reduce64(truncate(weights.values, cut, owner))
     updates = [upload.update for upload in uploads]
     if isinstance(updates[0], Correlated):
         factor_masks = np.array([update.factor_mask for update in updates], dtype=np.uint64)
@@ -113,7 +118,7 @@ async def _elementwise(
     ops: SharedArithmetic,
     parameters: RoundParameters,
     vectors: VectorFormat,
-    scalars: np.ndarray,
+    scalars: Sequence[Sequence[int]],
     uploads: Sequence[Upload],
     model: VectorShare,
 ) -> VectorShare:
@@ -122,16 +127,18 @@ async def _elementwise(
     d = len(model.values)
     spread = [slot for slot in range(len(uploads)) for _ in range(d)]
     lift = SCALAR_BITS - vectors.update_bits
-    values = np.concatenate([upload.update for upload in uploads])
-    raised = values << lift & MASK128 if lift >= 0 else truncate128(values, -lift, ops.owner)
-    updates = ScalarShare(raised, SCALAR_BITS, ops.owner)
+    values = _shift([value for upload in uploads for value in upload.update], lift, ops.owner)
+    updates = ScalarShare(values, SCALAR_BITS, ops.owner)
     for factor in (clip, weights):
         if factor is not None:
-            updates = await ops.multiply(ops.take(factor, spread), updates)
-    columns = updates.values.reshape(len(uploads), d).sum(axis=0) & MASK128
-    shift = vectors.model_bits - SCALAR_BITS
-    summed = columns << shift if shift >= 0 else truncate128(columns, -shift, ops.owner)
+            [updates] = await ops.multiply((ops.take(factor, spread), updates))
+    summed = _shift(ops.sums(updates, d).values, vectors.model_bits - SCALAR_BITS, ops.owner)
     return VectorShare(model.values - reduce64(summed), vectors.model_bits, ops.owner)
+
+
+def _shift(share: list[int], bits: int, owner: int) -> list[int]:
+    """The share of x * 2^bits; below one unit off where bits < 0."""
+    return [value << bits & MASK128 for value in share] if bits >= 0 else truncate(share, -bits, owner)
 
 
 def demand(parameters: RoundParameters, length: int, program: str = "assisted") -> Demand:
@@ -143,7 +150,7 @@ def demand(parameters: RoundParameters, length: int, program: str = "assisted") 
     tally = Tally()
     ops = SharedArithmetic(0, tally)
     q = parameters.cohort
-    zeros = np.zeros((q, len(score_names(parameters))), dtype=object)
+    zeros = [[0] * len(score_names(parameters))] * q
     if program == "faithful":
         run(weights_and_clip(ops, parameters, *_columns(0, parameters, zeros)), lambda payload: payload)
         products = 1 if parameters.ratio_max is None else 2

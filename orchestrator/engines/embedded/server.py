@@ -38,7 +38,7 @@ from orchestrator.sharing.upload import Upload, UploadHeader, unpack_upload
 
 __all__ = ["PROTOCOL", "Server", "main"]
 
-PROTOCOL = "safegnn 1"
+PROTOCOL = "safegnn 2"
 """Two servers that run different versions of the protocol refuse each other."""
 
 

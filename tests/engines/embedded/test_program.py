@@ -14,7 +14,8 @@ from orchestrator.engines.embedded.preprocessing import Batch, Tally, deal
 from orchestrator.engines.embedded.program import PROGRAMS, aggregate, demand, score_names
 from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
 from orchestrator.sharing.fixed_point import VectorFormat
-from orchestrator.sharing.shares import VectorShare
+from orchestrator.sharing.ring import unpack_bits
+from orchestrator.sharing.shares import BitShare, VectorShare
 from orchestrator.sharing.upload import UploadHeader, share_update, unpack_upload
 
 FORMAT = VectorFormat(25, 32, 6)
@@ -123,10 +124,15 @@ class Recorder:
 
     def wrap(self, opening):
         async def recorded(masked, *, reason):
-            self.seen.setdefault((reason, masked.owner), []).append(masked.values.copy())
+            def note(who, values):
+                if isinstance(masked, BitShare):
+                    values = unpack_bits(values, len(masked))
+                self.seen.setdefault((reason, who), []).append(np.array(values))
+
+            note(masked.owner, masked.bits if isinstance(masked, BitShare) else masked.values)
             opened = await opening(masked, reason=reason)
             if masked.owner == 0:  # both servers learn the same value
-                self.seen.setdefault((reason, "opened"), []).append(opened.copy())
+                note("opened", opened)
             return opened
 
         return recorded
