@@ -23,7 +23,7 @@ from orchestrator.sharing.ring import MASK128, reduce64, truncate
 from orchestrator.sharing.shares import ScalarShare, VectorShare
 from orchestrator.sharing.upload import Correlated, Upload
 
-__all__ = ["PROGRAMS", "aggregate", "demand", "score_names", "secret_factors"]
+__all__ = ["PROGRAMS", "absorb", "aggregate", "demand", "score_names", "secret_factors"]
 
 
 def score_names(parameters: RoundParameters) -> list[str]:
@@ -61,7 +61,8 @@ async def aggregate(
 ) -> VectorShare:
     """This server's share of w - sum_i s_i Delta_i (SaFeGNN, Algorithm 1, line 23).
 
-    Inputs: uploads of the q slots in order; model at `vectors.model_bits`. Output: the same scale, Z_2^64.
+    Inputs: uploads of the q slots in order; model at `vectors.model_bits`, for "assisted" with every upload absorbed
+    (`absorb`). Output: the same scale, Z_2^64.
     Error: `VectorFormat.error_bound`. Leakage: none; whatever is opened is masked.
     Rounds and bytes from each server: those of the scores (docs/protocol.md) and, for the vectors,
 
@@ -78,6 +79,11 @@ async def aggregate(
         return await _elementwise(ops, parameters, vectors, scalars, uploads, model)
     weights = await secret_factors(ops, parameters, scalars)
     return await _scaled_sum(ops, vectors, weights, uploads, model)
+
+
+def absorb(model: VectorShare, update: Correlated) -> VectorShare:
+    """The model's share plus <a lam> of one upload: the part of the round that can be done when the upload arrives."""
+    return VectorShare(model.values + update.product, model.scale_bits, model.owner)
 
 
 async def _scaled_sum(
@@ -103,6 +109,7 @@ async def _scaled_sum(
         opened = await open_ring64(masked, reason="factors and updates masked by fresh scaled vectors")
         differences, lifted = opened[: len(uploads)], opened[len(uploads) :].reshape(masks.shape)
         updates = [Correlated(*parts) for parts in zip(lifted, masks, factor_masks, products, strict=True)]
+        model = VectorShare(model.values + products.sum(axis=0, dtype=np.uint64), model.scale_bits, owner)
     total = model.values.copy()
     product = np.empty_like(total)
     for share, difference, update in zip(shares, differences, updates, strict=True):
@@ -110,7 +117,6 @@ async def _scaled_sum(
         total -= product
         np.multiply(update.mask, difference, out=product)
         total += product
-        total += update.product
     return VectorShare(total, vectors.model_bits, owner)
 
 

@@ -26,7 +26,7 @@ from orchestrator.engines.embedded.ot import OtExtension
 from orchestrator.engines.embedded.pool import Pool, Prepared
 from orchestrator.engines.embedded.preprocessing import Batch
 from orchestrator.engines.embedded.process import Assignment, begin
-from orchestrator.engines.embedded.program import aggregate, demand, score_names
+from orchestrator.engines.embedded.program import absorb, aggregate, demand, score_names
 from orchestrator.engines.embedded.tls import Identity
 from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
 from orchestrator.privacy.noise import gaussian_ring64
@@ -34,7 +34,7 @@ from orchestrator.sharing.envelope import Keypair
 from orchestrator.sharing.fixed_point import VectorFormat
 from orchestrator.sharing.prg import Prg
 from orchestrator.sharing.shares import VectorShare
-from orchestrator.sharing.upload import Upload, UploadHeader, unpack_upload
+from orchestrator.sharing.upload import Correlated, Upload, UploadHeader, unpack_upload
 
 __all__ = ["PROTOCOL", "Server", "main"]
 
@@ -70,6 +70,7 @@ class Server:
         self._demand = demand(self._parameters, len(model), self._program)
         own = model if self.index == 0 else np.zeros_like(model)
         self._model = VectorShare(own, self._vectors.model_bits, self.index)
+        self._start = self._model  # with what the coming round's uploads add to it
         self._position.enter("handshake", 0)
         self._agree(
             {
@@ -129,6 +130,8 @@ class Server:
         except ValueError as error:
             raise DisagreementError(f"client {client}", "upload", number, str(error)) from None
         self._uploads[number, slot] = (client, shares)
+        if isinstance(shares.update, Correlated):
+            self._start = absorb(self._start, shares.update)
 
     def aggregate(self, order: dict[str, Any]) -> dict[str, Any]:
         """One round; returns the reply for the orchestrator: the noisy share and what it cost."""
@@ -141,12 +144,12 @@ class Server:
         self._agree({"round": number, "cohort": order["cohort"]})
         self._position.enter("online", number)
         ops = SharedArithmetic(self.index, prepared.batch)
-        protocol = aggregate(ops, self._parameters, self._vectors, uploads, self._model, self._program)
+        protocol = aggregate(ops, self._parameters, self._vectors, uploads, self._start, self._program)
         result = _run(protocol, self._peer)
         noisy = self._add_noise(result)
         online_seconds = time.perf_counter() - started
         self._position.enter("release", number)
-        self._model = noisy
+        self._model = self._start = noisy
         return {
             "type": "result",
             "share": noisy.values.astype("<u8").tobytes(),
@@ -162,7 +165,9 @@ class Server:
         """The shares of every slot of the cohort, exactly as announced."""
         self._position.enter("upload", number)
         held, self._uploads = self._uploads, {}
-        found = {slot: client for (round, slot), (client, _) in held.items() if round == number}
+        if strays := {round for round, _ in held} - {number}:
+            raise self._orchestrator.error(DisagreementError, f"brought uploads for round {min(strays)} too")
+        found = {slot: client for (_, slot), (client, _) in held.items()}
         if found != dict(enumerate(cohort)) or len(cohort) != self._parameters.cohort:
             reason = f"announced the cohort {cohort}, but uploads came from {list(found.values())}"
             raise self._orchestrator.error(DisagreementError, reason)

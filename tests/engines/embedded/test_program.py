@@ -11,7 +11,7 @@ from mpc_programs.rules import RoundParameters
 from orchestrator.engines.embedded import openings
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.preprocessing import Batch, Tally, deal
-from orchestrator.engines.embedded.program import PROGRAMS, aggregate, demand, score_names
+from orchestrator.engines.embedded.program import PROGRAMS, absorb, aggregate, demand, score_names
 from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
 from orchestrator.sharing.fixed_point import VectorFormat
 from orchestrator.sharing.ring import unpack_bits
@@ -35,6 +35,9 @@ def round_on_shares(parameters, model, uploads, clip_norm=None, vectors=FORMAT, 
         sources = [Batch.from_dealer(needed, k, message) for k, message in enumerate(deal(needed))]
     encoded = vectors.encode_model(model)
     start = [VectorShare(encoded, vectors.model_bits, 0), VectorShare(np.zeros_like(encoded), vectors.model_bits, 1)]
+    if program == "assisted":
+        for part in parts:
+            start = [absorb(share, part[k].update) for k, share in enumerate(start)]
     sides = [
         aggregate(SharedArithmetic(k, sources[k]), parameters, vectors, [part[k] for part in parts], start[k], program)
         for k in (0, 1)
