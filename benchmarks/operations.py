@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mpc_programs.arithmetic import CLAMP, clip_factors, divide, exp, maximum, softmax
 from mpc_programs.lockstep import run_pair
 from mpc_programs.rules import RoundParameters
@@ -27,21 +25,21 @@ BEGIN, END = "<!-- operations: begin -->", "<!-- operations: end -->"
 
 
 def scalars(ops: SharedArithmetic, count: int) -> ScalarShare:
-    return ScalarShare(np.zeros(count, dtype=object), SCALAR_BITS, ops.owner)
+    return ScalarShare([0] * count, SCALAR_BITS, ops.owner)
 
 
 def bits(ops: SharedArithmetic, count: int) -> BitShare:
-    return BitShare(np.zeros(count, dtype=np.uint8), ops.owner)
+    return BitShare(0, count, ops.owner)
 
 
 def factors(q: int, **options: Any) -> Callable[[SharedArithmetic], Any]:
     parameters = RoundParameters("f2gnn", q, **options)
-    zeros = np.zeros((q, len(score_names(parameters))), dtype=object)
+    zeros = [[0] * len(score_names(parameters))] * q
     return lambda ops: secret_factors(ops, parameters, zeros)
 
 
 OPERATIONS: dict[str, Callable[[SharedArithmetic], Any]] = {
-    "product": lambda ops: ops.multiply(scalars(ops, 1), scalars(ops, 1)),
+    "product": lambda ops: ops.multiply((scalars(ops, 1), scalars(ops, 1))),
     "AND": lambda ops: ops.and_(bits(ops, 1), bits(ops, 1)),
     "comparison": lambda ops: ops.less(scalars(ops, 1), scalars(ops, 1)),
     "bit to number": lambda ops: ops.numbers(bits(ops, 1)),

@@ -4,18 +4,19 @@ The same text runs on NumPy float64 (`Float64`, the plaintext reference), on the
 compile time of the MP-SPDZ programs. It needs nothing but the standard library, and no value is opened here: what a
 backend opens to compute a product or a comparison is that backend's matter and always masked.
 
-A backend `ops` offers vectors of numbers with ``x + y``, ``x - y``, ``x + c``, ``x * c`` (public number c), ``x[i:j]``,
-``len``; vectors of secret bits; and
+A backend `ops` offers vectors of numbers with ``x + y``, ``x - y``, ``x + c`` (public number c, or one an element),
+``x[i:j]``, ``len``; vectors of secret bits; and
 
     ops.constants(values)       public numbers as a vector
     ops.take(x, indices)        the vector (x[i] for i in indices), indices public
-    ops.sums(x, groups)         the sums of `groups` equal, consecutive parts
+    ops.sums(x, groups)         the sums of `groups` equal parts; element k belongs to part k mod groups
     ops.concat(parts)           one vector from several
+    ops.combine(terms, k)       k + the sum of c * x over terms (x, c), c and k public; rounded once
     ops.weigh(bits, constants)  bits[k] * constants[k] as numbers; exact
     ops.negate(bits)            1 - bit
-    await ops.multiply(x, y)    elementwise product
+    await ops.multiply(*pairs)  the elementwise product of each pair (x, y), a list; all in one round
     await ops.less(x, y)        bits [x < y]; |x - y| < 2^31
-    await ops.all(bits, groups) AND over `groups` equal, consecutive parts
+    await ops.all(bits, groups) AND over `groups` equal parts, formed as in `sums`
     await ops.numbers(bits)     bits as 0/1 in the form that `weigh` and `multiply` take
 
 Notation: q clients; f fractional bits (32 on shares); ulp = 2^-f. "Rounds" are exchanges between the two servers.
@@ -24,6 +25,7 @@ Notation: q clients; f fractional bits (32 on shares); ulp = 2^-f. "Rounds" are 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 __all__ = ["CLAMP", "clip_factors", "divide", "exp", "maximum", "softmax", "thresholds"]
@@ -46,37 +48,54 @@ Vector = Any
 async def exp(ops: Any, x: Vector, low: float, high: float) -> Vector:
     """e^x for every x in the public interval [low, high], high <= 4.
 
-    x is scaled by 2^-m until it lies within 5/4 of the interval's middle, a Taylor polynomial of degree 15 is
-    evaluated in blocks of four coefficients (Paterson and Stockmeyer, 1973), and m squarings undo the scaling.
+    x is scaled by 2^-m until it lies within 5/4 of the interval's middle, a polynomial of degree 12 is evaluated in
+    blocks of four coefficients (Paterson and Stockmeyer, 1973), and m squarings undo the scaling. On an interval of
+    at most 1 degree 8 suffices, which is one block and one round less.
 
-    Rounds: 4 + m, where m is the least with (high - low) / 2^m <= 5/2. Relative error in float64: below 1e-11 * 2^m.
-    Error on shares: below 2^m * 24 ulp * max(1, e^high).
+    Rounds: 4 + m, where m is the least with (high - low) / 2^m <= 5/2; 3 where high - low <= 1.
+    Relative error in float64: below 5e-11 * 2^m. Error on shares: below 2^m * 12 ulp * max(1, e^high).
     """
     squarings = max(0, math.ceil(math.log2(max(high - low, 1e-9) / 2.5)))
     shrink = 0.5**squarings
-    middle = 0.5 * (low + high) * shrink
-    c = [math.exp(middle) / math.factorial(k) for k in range(16)]
-    y = (x * shrink if squarings else x) - middle
-    n = len(x)
-    y2 = await ops.multiply(y, y)
-    products = await ops.multiply(ops.concat([y2, y2]), ops.concat([y, y2]))
-    y3, y4 = products[:n], products[n:]
-    p = [y * c[4 * k + 1] + y2 * c[4 * k + 2] + y3 * c[4 * k + 3] + c[4 * k] for k in range(4)]
-    products = await ops.multiply(ops.concat([y4, y4, y4]), ops.concat([p[1], p[3], y4]))
-    result = p[0] + products[:n] + await ops.multiply(products[2 * n :], p[2] + products[n : 2 * n])
+    middle, reach = 0.5 * (low + high) * shrink, 0.5 * (high - low) * shrink
+    c = _exp_coefficients(middle, reach)
+    y = ops.combine([(x, shrink)], -middle) if squarings else x - middle
+    [y2] = await ops.multiply((y, y))
+    y3, y4 = await ops.multiply((y2, y), (y2, y2))
+    result = ops.combine([(y, c[-4]), (y2, c[-3]), (y3, c[-2]), (y4, c[-1])], c[-5])
+    for k in range(len(c) - 9, -1, -4):
+        block = ops.combine([(y, c[k + 1]), (y2, c[k + 2]), (y3, c[k + 3])], c[k])
+        [product] = await ops.multiply((y4, result))
+        result = block + product
     for _ in range(squarings):
-        result = await ops.multiply(result, result)
+        [result] = await ops.multiply((result, result))
     return result
+
+
+@lru_cache
+def _exp_coefficients(middle: float, reach: float) -> tuple[float, ...]:
+    """Of a polynomial near e^(middle + y) for |y| <= reach <= 5/4: of degree 8 for reach <= 1/2, else of degree 12.
+
+    It is Taylor's of degree 20, from whose terms of higher degree, the highest first, the smallest polynomial on the
+    interval with the same leading term is taken away: Chebyshev's (Lanczos, 1938). Relative error: below 5e-11.
+    """
+    c = [math.exp(middle) / math.factorial(k) for k in range(21)]
+    for k in range(20, 8 if reach <= 0.5 else 12, -1):
+        lead, shrink = c.pop(), 1.0
+        for m in range(1, k // 2 + 1):
+            shrink *= -0.25 * reach**2
+            c[k - 2 * m] -= lead * shrink * k / (k - m) * math.comb(k - m, m)
+    return tuple(c)
 
 
 async def divide(ops: Any, x: Vector, by: Vector, low: float, high: float) -> Vector:
     """x / by, elementwise or by a vector of length one, for divisors in [low, high], 0 < low, high/low <= 2^11.
 
-    With t the divisor d mapped from [low, high] to [-1, 1] and t0 the image of 0, let E_j = T(t) / T(t0) for the
+    With t the divisor d mapped from [low, high] to [1, -1] and t0 the image of 0, let E_j = T(t) / T(t0) for the
     Chebyshev polynomial T of degree 2^j: the smallest possible on the interval among those with E = 1 at d = 0.
-    Then (1 - E_j) / d is a polynomial that tends to 1/d, and T_2n = 2 T_n^2 - 1 gives, with c = |T(t0)|,
+    Then (1 - E_j) / d is a polynomial that tends to 1/d, and T_2n = 2 T_n^2 - 1 gives, with c = T(t0),
 
-        E' = (2 c^2 E^2 - 1) / (2 c^2 - 1),   x' = x (1 + E) * 2 c^2 / (2 c^2 - 1),   from E = 1 - d / m, x / m,
+        T' = 2 T^2 - 1,   c' = 2 c^2 - 1,   x' = x (1 + T / c) * 2 c^2 / c',   from T = t, c = t0, x / m,
 
     m the middle of the interval: Goldschmidt's iteration (Markstein, 2004), accelerated. Each step is one round.
     On a wide interval rounding is amplified before E gets small; there 1/d is found to half the accuracy, one step of
@@ -88,23 +107,28 @@ async def divide(ops: Any, x: Vector, by: Vector, low: float, high: float) -> Ve
     k, n = len(by), len(x)
     wide = high > WIDE * low
     target = 2.0**-17 if wide else 2.0**-33
-    middle, c = 0.5 * (low + high), (high + low) / max(high - low, 1e-12)
-    error = by * (-1.0 / middle) + 1.0
-    quotient = ops.constants([1.0 / middle] * k) if wide else x * (1.0 / middle)
-    spread = range(len(quotient)) if k == len(quotient) else [0] * n
+    middle = 0.5 * (low + high)
+    half = max(0.5 * (high - low), middle * target)  # on a narrower interval no step is needed
+    t, c = ops.combine([(by, -1.0 / half)], middle / half), middle / half
+    quotient = ops.constants([1.0 / middle] * k) if wide else ops.combine([(x, 1.0 / middle)])
+    spread = [0] * len(quotient)
     while 1.0 / c > target:
         gain = 2 * c * c / (2 * c * c - 1)
-        factor = ops.take(error, spread) * gain + gain
+        factor = ops.combine([(t, gain / c)], gain)
+        if k < len(quotient):
+            factor = ops.take(factor, spread)
         c = 2 * c * c - 1
         if 1.0 / c > target:
-            products = await ops.multiply(ops.concat([quotient, error]), ops.concat([factor, error]))
-            quotient, error = products[: len(quotient)], products[len(quotient) :] * gain - 1.0 / c
+            quotient, t = await ops.multiply((quotient, factor), (t + t, t))
+            t = t - 1.0
         else:
-            quotient = await ops.multiply(quotient, factor)
+            [quotient] = await ops.multiply((quotient, factor))
     if not wide:
         return quotient
-    inverse = await ops.multiply(quotient, 2.0 - await ops.multiply(by, quotient))
-    return await ops.multiply(x, inverse if k == n else ops.take(inverse, [0] * n))
+    [ratio] = await ops.multiply((by, quotient))
+    [inverse] = await ops.multiply((quotient, 2.0 - ratio))
+    [quotient] = await ops.multiply((x, inverse if k == n else ops.take(inverse, [0] * n)))
+    return quotient
 
 
 async def maximum(ops: Any, x: Vector) -> Vector:
@@ -119,22 +143,23 @@ async def maximum(ops: Any, x: Vector) -> Vector:
         q = len(x)
         size = q if q <= ALL_PAIRS else math.ceil(math.sqrt(q))
         groups = math.ceil(q / size)
-        x = ops.take(x, [min(i, q - 1) for i in range(groups * size)])
+        x = ops.take(x, [min(k, q - 1) for k in range(size * groups)])
         pairs = [(i, j) for i in range(size) for j in range(i + 1, size)]
-        left = [g * size + i for g in range(groups) for i, _ in pairs]
-        right = [g * size + j for g in range(groups) for _, j in pairs]
+        left = [i * groups + g for i, _ in pairs for g in range(groups)]
+        right = [j * groups + g for _, j in pairs for g in range(groups)]
         exceeded = await ops.less(ops.take(x, left), ops.take(x, right))
         both = ops.concat([exceeded, ops.negate(exceeded)])
-        where = {pair: k for k, pair in enumerate(pairs)}
+        where = {pair: k * groups for k, pair in enumerate(pairs)}
         wins = [
-            g * len(pairs) + (where[j, i] if j < i else len(left) + where[i, j])
-            for g in range(groups)
+            g + (where[j, i] if j < i else len(left) + where[i, j])
+            for turn in range(1, size)
             for i in range(size)
-            for j in range(size)
-            if i != j
+            for j in [(i + turn) % size]
+            for g in range(groups)
         ]
-        winner = await ops.numbers(await ops.all(ops.take(both, wins), groups * size))
-        x = ops.sums(await ops.multiply(winner, x), groups)
+        winner = await ops.numbers(await ops.all(ops.take(both, wins), size * groups))
+        [chosen] = await ops.multiply((winner, x))
+        x = ops.sums(chosen, groups)
     return x
 
 
@@ -154,7 +179,8 @@ async def softmax(ops: Any, x: Vector, low: float, high: float) -> Vector:
         return await divide(ops, e, ops.sums(e, 1), q * math.exp(-half), q * math.exp(half))
     distance = x - ops.take(await maximum(ops, x), [0] * q)
     far = await ops.numbers(await ops.less(distance, -CLAMP))
-    distance = distance - await ops.multiply(far, distance + CLAMP)
+    [excess] = await ops.multiply((far, distance + CLAMP))
+    distance = distance - excess
     e = await exp(ops, distance, -CLAMP, 0.0)
     return await divide(ops, e, ops.sums(e, 1), 1.0, float(q))
 
@@ -173,13 +199,11 @@ async def clip_factors(ops: Any, ratio: Vector, largest: float) -> Vector:
     Rounds: one comparison + 2 + those of divide. Error on shares: below 24 ulp (the factor itself is at most 1).
     """
     q, steps = len(ratio), thresholds(largest)
-    clients = [i for i in range(q) for _ in range(steps)]
-    exceeds = await ops.numbers(
-        ops.negate(await ops.less(ops.take(ratio, clients), [2.0**j for _ in range(q) for j in range(steps)]))
-    )
+    powers = [2.0**j for j in range(steps) for _ in range(q)]
+    exceeds = await ops.numbers(ops.negate(await ops.less(ops.concat([ratio] * steps), powers)))
     # With b_j = [ratio >= 2^j]: the sum of (b_j - b_{j+1}) 2^-(j+1) is 2^-(j*+1) at the highest j* that holds, else 0.
-    constants = [2.0 ** -(j + 1) - (2.0**-j if j else 0.0) for j in range(steps)]
-    power = ops.sums(ops.weigh(exceeds, constants * q), q)
-    small = ops.weigh(ops.take(exceeds, [i * steps for i in range(q)]), [-1.0] * q) + 1.0
-    normalised = await ops.multiply(ratio, power) + small
-    return await divide(ops, power + small, normalised, 0.5, 1.0)
+    weights = [0.5 / power - (1.0 / power if power > 1.0 else 0.0) for power in powers]
+    power = ops.sums(ops.weigh(exceeds, weights), q)
+    small = ops.weigh(exceeds[:q], [-1.0] * q) + 1.0
+    [normalised] = await ops.multiply((ratio, power))
+    return await divide(ops, power + small, normalised + small, 0.5, 1.0)

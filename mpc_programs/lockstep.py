@@ -12,6 +12,7 @@ agree on to the byte, and one step costs a microsecond.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
+from types import coroutine
 from typing import Any
 
 __all__ = ["Protocol", "exchange", "gather", "run", "run_locally", "run_pair"]
@@ -20,48 +21,34 @@ Protocol = Coroutine[bytes, bytes, Any]
 """A coroutine that yields payloads for the peer and is sent the peer's."""
 
 
-class exchange:
-    """Awaitable: hand `payload` to the peer and receive its payload of the same length."""
-
-    def __init__(self, payload: bytes) -> None:
-        self._payload = payload
-
-    def __await__(self) -> Generator[bytes, bytes, bytes]:
-        received = yield self._payload
-        if len(received) != len(self._payload):
-            raise ValueError(f"expected {len(self._payload)} bytes from the peer, got {len(received)}")
-        return received
+@coroutine
+def exchange(payload: bytes) -> Generator[bytes, bytes, bytes]:
+    """Hand `payload` to the peer and receive its payload of the same length."""
+    received = yield payload
+    if len(received) != len(payload):
+        raise ValueError(f"expected {len(payload)} bytes from the peer, got {len(received)}")
+    return received
 
 
-class gather:
-    """Awaitable: advance all coroutines in lock-step; the tuple of their results."""
-
-    def __init__(self, *protocols: Protocol) -> None:
-        self._protocols = protocols
-
-    def __await__(self) -> Generator[bytes, bytes, tuple[Any, ...]]:
-        results: list[Any] = [None] * len(self._protocols)
-        waiting: dict[int, bytes] = {}
-
-        def step(index: int, received: bytes | None) -> None:
+@coroutine
+def gather(*protocols: Protocol) -> Generator[bytes, bytes, tuple[Any, ...]]:
+    """Advance all coroutines in lock-step; the tuple of their results."""
+    results: list[Any] = [None] * len(protocols)
+    answers: dict[int, bytes | None] = dict.fromkeys(range(len(protocols)))
+    while True:
+        payloads = {}
+        for index, answer in answers.items():
             try:
-                waiting[index] = self._protocols[index].send(received)
+                payloads[index] = protocols[index].send(answer)
             except StopIteration as done:
-                waiting.pop(index, None)
                 results[index] = done.value
-
-        for index in range(len(self._protocols)):
-            step(index, None)
-        while waiting:
-            joined = b"".join(waiting.values())
-            received = yield joined
-            if len(received) != len(joined):
-                raise ValueError(f"expected {len(joined)} bytes from the peer, got {len(received)}")
-            position = 0
-            for index, payload in list(waiting.items()):
-                step(index, received[position : position + len(payload)])
-                position += len(payload)
-        return tuple(results)
+        if not payloads:
+            return tuple(results)
+        received = yield from exchange(b"".join(payloads.values()))
+        answers, end = {}, 0
+        for index, payload in payloads.items():
+            start, end = end, end + len(payload)
+            answers[index] = received[start:end]
 
 
 def run(protocol: Protocol, swap: Callable[[bytes], bytes]) -> Any:

@@ -64,7 +64,7 @@ async def _f2gnn(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any
         softmax(ops, scores["fairness"], 0.0, parameters.fairness_max),
     )
     g_fair = await exp(ops, g_fair, 0.0, 1.0)
-    score = g_balance * (lam / tau) + g_fair * (1.0 / tau)
+    score = ops.combine([(g_balance, lam / tau), (g_fair, 1.0 / tau)])
     return await softmax(ops, score, 1.0 / tau, (lam + math.e) / tau)
 
 
@@ -99,4 +99,7 @@ async def weights_and_clip(
 async def factors(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any], ratio: Any | None) -> Any:
     """The factors s_i = gamma_i * min(1, C / ||Delta_i||), a vector of length q; arguments as above."""
     weights, clip = await weights_and_clip(ops, parameters, scores, ratio)
-    return weights if clip is None else await ops.multiply(weights, clip)
+    if clip is None:
+        return weights
+    [product] = await ops.multiply((weights, clip))
+    return product

@@ -9,29 +9,57 @@ from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.preprocessing import Batch, Tally, deal
 from orchestrator.sharing.fixed_point import SCALAR_BITS, decode_scalars, encode_scalars
 from orchestrator.sharing.prg import Prg
-from orchestrator.sharing.ring import MASK128
+from orchestrator.sharing.ring import MASK128, pack_bits, unpack_bits
 from orchestrator.sharing.shares import BitShare, ScalarShare
 
 
 def share(values) -> tuple[ScalarShare, ScalarShare]:
     """Both servers' shares of real numbers at the scalar scale."""
-    encoded = encode_scalars(np.atleast_1d(np.asarray(values, dtype=float)))
-    first = Prg().ring128(len(encoded))
-    return ScalarShare(first, SCALAR_BITS, 0), ScalarShare(encoded - first & MASK128, SCALAR_BITS, 1)
+    return share_units(encode_scalars(np.atleast_1d(np.asarray(values, dtype=float))))
+
+
+def share_units(values) -> tuple[ScalarShare, ScalarShare]:
+    """Both servers' shares of integers in units of 2^-SCALAR_BITS."""
+    first = Prg().ring128(len(values))
+    second = [value - own & MASK128 for value, own in zip(values, first, strict=True)]
+    return ScalarShare(first, SCALAR_BITS, 0), ScalarShare(second, SCALAR_BITS, 1)
 
 
 def share_bits(values) -> tuple[BitShare, BitShare]:
     values = np.asarray(values, dtype=np.uint8)
     first = Prg().bits(len(values))
-    return BitShare(first, 0), BitShare(values ^ first, 1)
+    return tuple(BitShare(pack_bits(part), len(values), k) for k, part in enumerate((first, values ^ first)))
+
+
+def add128(first, second) -> list[int]:
+    """What two additive shares of scalars hold, in [0, 2^128)."""
+    return [one + two & MASK128 for one, two in zip(first, second, strict=True)]
+
+
+def check_triples(first, second):
+    """Both servers' shares of triples: c = a b."""
+    a, b, c = (add128(*parts) for parts in zip(first, second, strict=True))
+    assert [x * y & MASK128 for x, y in zip(a, b, strict=True)] == c
+
+
+def check_bit_triples(first, second):
+    """Both servers' shares of bit triples: c = a & b."""
+    a, b, c = (one ^ two for one, two in zip(first, second, strict=True))
+    assert a & b == c
+
+
+def check_random_bits(first, second):
+    """Both servers' shares of daBits: the same bit both ways."""
+    numbers = add128(first[1], second[1])
+    assert numbers == unpack_bits(first[0] ^ second[0], len(numbers)).tolist()
 
 
 def reveal(shares):
     """The secret behind two shares: float64 numbers or bits."""
     first, second = shares
     if isinstance(first, BitShare):
-        return first.values ^ second.values
-    return decode_scalars(first.values + second.values & MASK128, first.scale_bits)
+        return unpack_bits(first.bits ^ second.bits, first.count)
+    return decode_scalars(add128(first.values, second.values), first.scale_bits)
 
 
 def compute(protocol, *inputs):

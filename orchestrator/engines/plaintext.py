@@ -28,10 +28,13 @@ class Float64:
         return x[np.asarray(indices, dtype=np.intp)]
 
     def sums(self, x: np.ndarray, groups: int) -> np.ndarray:
-        return x.reshape(groups, -1).sum(axis=1)
+        return x.reshape(-1, groups).sum(axis=0)
 
     def concat(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         return np.concatenate(parts)
+
+    def combine(self, terms: Sequence[tuple[np.ndarray, float]], constant: float = 0.0) -> np.ndarray:
+        return constant + sum(c * x for x, c in terms)
 
     def weigh(self, bits: np.ndarray, constants: Sequence[float]) -> np.ndarray:
         return bits * np.asarray(constants, dtype=np.float64)
@@ -39,14 +42,14 @@ class Float64:
     def negate(self, bits: np.ndarray) -> np.ndarray:
         return ~bits
 
-    async def multiply(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return x * y
+    async def multiply(self, *pairs: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
+        return [x * y for x, y in pairs]
 
     async def less(self, x: np.ndarray, y: np.ndarray | float | Sequence[float]) -> np.ndarray:
         return x < np.asarray(y, dtype=np.float64)
 
     async def all(self, bits: np.ndarray, groups: int) -> np.ndarray:
-        return bits.reshape(groups, -1).all(axis=1)
+        return bits.reshape(-1, groups).all(axis=0)
 
     async def numbers(self, bits: np.ndarray) -> np.ndarray:
         return bits.astype(np.float64)

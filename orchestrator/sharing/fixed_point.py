@@ -7,6 +7,7 @@ of an update and a weight stands, so that nothing in the vector ring is ever tru
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,19 +30,17 @@ def factor_error(cohort: int, gain: float = 1.0) -> float:
     return (1 + gain) * (64 + cohort) * 2.0**-SCALAR_BITS
 
 
-def encode_scalars(values: np.ndarray) -> np.ndarray:
-    """float64 to Z_2^128 at `SCALAR_BITS`, rounded to nearest; object. Raises RangeError if not finite or >= 2^31."""
-    values = np.asarray(values, dtype=np.float64)
-    if not np.isfinite(values).all() or (np.abs(values) >= 2.0**31).any():
+def encode_scalars(values: Iterable[float]) -> list[int]:
+    """To Z_2^128 at `SCALAR_BITS`, rounded to nearest. Raises RangeError if not finite or not below 2^31 in size."""
+    values = [float(value) for value in values]
+    if not all(abs(value) < 2.0**31 for value in values):
         raise RangeError("a score is not finite or not below 2^31 in size")
-    encoded = np.empty(len(values), dtype=object)
-    encoded[:] = [round(float(value) * (1 << SCALAR_BITS)) & MASK128 for value in values]
-    return encoded
+    return [round(value * (1 << SCALAR_BITS)) & MASK128 for value in values]
 
 
-def decode_scalars(values: np.ndarray, scale_bits: int = SCALAR_BITS) -> np.ndarray:
-    """Inverse of `encode_scalars`; float64."""
-    return np.array([float(int(value)) for value in signed128(values)]) * 2.0**-scale_bits
+def decode_scalars(values: Iterable[int], scale_bits: int = SCALAR_BITS) -> np.ndarray:
+    """Inverse of `encode_scalars`; values in [0, 2^128) to float64."""
+    return np.array(signed128(values), dtype=np.float64) * 2.0**-scale_bits
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ class Prg:
         """Uniform in Z_2^64; uint64, shape (count,)."""
         return np.frombuffer(self.bytes(8 * count), dtype="<u8")
 
-    def ring128(self, count: int) -> np.ndarray:
-        """Uniform in Z_2^128; object, shape (count,)."""
+    def ring128(self, count: int) -> list[int]:
+        """Uniform in Z_2^128."""
         return from_bytes128(self.bytes(16 * count))
 
     def bits(self, count: int) -> np.ndarray:

@@ -1,32 +1,32 @@
 """Share types. A share belongs to one server and one scale; mixing owners or scales by mistake raises.
 
-There is no method here that reveals anything: see `orchestrator.engines.embedded.openings`.
+There is no method here that reveals anything: see `orchestrator.engines.embedded.openings`. The types of scalars and
+bits are made some hundred times a round and are not frozen, which would make that three times as dear.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.sharing.ring import MASK128, truncate128
+from orchestrator.sharing.ring import MASK128
 
-__all__ = ["BitShare", "ScalarShare", "VectorShare"]
+__all__ = ["BitShare", "ScalarShare", "VectorShare", "encode_public"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ScalarShare:
-    """One server's additive share in Z_2^128 of a vector of fixed-point numbers.
+    """One server's additive share in Z_2^128 of a vector of n fixed-point numbers.
 
     Attributes:
-        values: object array of Python integers in [0, 2^128), shape (n,).
+        values: n integers in [0, 2^128).
         scale_bits: fractional bits f.
         owner: 0 or 1. Server 0 adds public constants, so that they are added once.
     """
 
-    values: np.ndarray
+    values: list[int]
     scale_bits: int
     owner: int
 
@@ -34,46 +34,39 @@ class ScalarShare:
         return len(self.values)
 
     def __getitem__(self, index: slice) -> ScalarShare:
-        return ScalarShare(self.values[index], self.scale_bits, self.owner)
+        return self._with(self.values[index])
 
     def __add__(self, other: ScalarShare | float | Sequence[float]) -> ScalarShare:
         if isinstance(other, ScalarShare):
             self._same(other)
-            return self._with(self.values + other.values & MASK128)
+            return self._with([x + y & MASK128 for x, y in zip(self.values, other.values, strict=True)])
         if self.owner == 1:
             return self
-        return self._with(self.values + encode_public(other, self.scale_bits) & MASK128)
+        return self._with([x + c & MASK128 for x, c in zip(self.values, self._encode(other), strict=True)])
 
     __radd__ = __add__
 
     def __neg__(self) -> ScalarShare:
-        return self._with(-self.values & MASK128)
+        return self._with([-x & MASK128 for x in self.values])
 
     def __sub__(self, other: ScalarShare | float | Sequence[float]) -> ScalarShare:
         if isinstance(other, ScalarShare):
             self._same(other)
-            return self._with(self.values - other.values & MASK128)
+            return self._with([x - y & MASK128 for x, y in zip(self.values, other.values, strict=True)])
         if self.owner == 1:
             return self
-        return self._with(self.values - encode_public(other, self.scale_bits) & MASK128)
+        return self._with([x - c & MASK128 for x, c in zip(self.values, self._encode(other), strict=True)])
 
     def __rsub__(self, other: float | Sequence[float]) -> ScalarShare:
         return -self + other
 
-    def __mul__(self, constant: float) -> ScalarShare:
-        """Product with a public number, truncated back to this scale.
-
-        A constant below 1 is encoded with as many more bits (up to 16) as it has leading zeros, which leaves the
-        size of the product as it is. Error: at most 1 + |x| min(1, max(|constant|, 2^-16)) units.
-        """
-        bits = self.scale_bits + min(16, max(0, -math.frexp(constant)[1]))
-        scaled = self.values * encode_public(constant, bits) & MASK128
-        return self._with(truncate128(scaled, bits, self.owner))
-
-    __rmul__ = __mul__
-
-    def _with(self, values: np.ndarray) -> ScalarShare:
+    def _with(self, values: list[int]) -> ScalarShare:
         return ScalarShare(values, self.scale_bits, self.owner)
+
+    def _encode(self, constants: float | Sequence[float]) -> list[int]:
+        if isinstance(constants, int | float):
+            return [encode_public(constants, self.scale_bits)] * len(self.values)
+        return [encode_public(constant, self.scale_bits) for constant in constants]
 
     def _same(self, other: ScalarShare) -> None:
         if self.owner != other.owner or self.scale_bits != other.scale_bits:
@@ -83,15 +76,22 @@ class ScalarShare:
             )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class BitShare:
-    """One server's XOR share of secret bits: uint8 of 0 or 1, shape (n,)."""
+    """One server's XOR share of a vector of secret bits.
 
-    values: np.ndarray
+    Attributes:
+        bits: all of them in one integer, in [0, 2^count); bit i is element i.
+        count: how many.
+        owner: 0 or 1. Server 0 flips bits where a public 1 is added.
+    """
+
+    bits: int
+    count: int
     owner: int
 
     def __len__(self) -> int:
-        return len(self.values)
+        return self.count
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +103,6 @@ class VectorShare:
     owner: int
 
 
-def encode_public(constant: float | Sequence[float], bits: int) -> np.ndarray | int:
-    """A public number, or a list of them, at a scale, as Python integers (not reduced)."""
-    if isinstance(constant, int | float):
-        return round(constant * (1 << bits))
-    return np.array([round(value * (1 << bits)) for value in constant], dtype=object)
+def encode_public(constant: float, bits: int) -> int:
+    """A public number at a scale, not reduced; below half a unit off."""
+    return round(constant * (1 << bits))

@@ -71,13 +71,13 @@ class Upload:
     """One server's part, expanded.
 
     Attributes:
-        scalars: share of the scores, Z_2^128 at `SCALAR_BITS`; object, shape (k,).
-        update: `Correlated`, or a share of Delta at `update_bits`, shape (d,): uint64 for the program "scalar-first",
-            object in Z_2^128 for "faithful".
+        scalars: share of the k scores, Z_2^128 at `SCALAR_BITS`.
+        update: `Correlated`, or a share of Delta at `update_bits`, of d elements: a uint64 array for the program
+            "scalar-first", a list in Z_2^128 for "faithful".
     """
 
-    scalars: np.ndarray
-    update: Correlated | np.ndarray
+    scalars: list[int]
+    update: Correlated | np.ndarray | list[int]
 
 
 def share_update(
@@ -107,10 +107,14 @@ def share_update(
     elif program == "scalar-first":
         second["share"] = (update - prg.uint64(d)).tobytes()
     else:
-        second["share"] = to_bytes128(update.view(np.int64).astype(object) - prg.ring128(d) & MASK128)
-    encoded = encode_scalars(np.asarray(scores, dtype=np.float64))
-    second["scalars"] = to_bytes128(encoded - prg.ring128(k) & MASK128)
+        second["share"] = _complement(update.view(np.int64).tolist(), prg.ring128(d))
+    second["scalars"] = _complement(encode_scalars(scores), prg.ring128(k))
     return pack_upload(headers[0], first), pack_upload(headers[1], second)
+
+
+def _complement(values: list[int], first: list[int]) -> bytes:
+    """Server 1's share of scalars of which server 0 has the share `first`."""
+    return to_bytes128(value - share & MASK128 for value, share in zip(values, first, strict=True))
 
 
 def pack_upload(header: UploadHeader, fields: dict[str, bytes]) -> bytes:

@@ -56,7 +56,7 @@ def test_factors_agree(parameters, kind):
     stacked = np.stack(columns, axis=1).ravel() if columns else np.zeros(0)
 
     def program(ops, x):
-        return secret_factors(ops, parameters, x.values.reshape(parameters.cohort, k))
+        return secret_factors(ops, parameters, [x.values[k * i : k * i + k] for i in range(parameters.cohort)])
 
     secret, rounds = compute(program, share(stacked))
     assert np.abs(secret - expected).max() < factor_error(parameters.cohort, parameters.gain)

@@ -7,7 +7,7 @@ from orchestrator.sharing.prg import Prg, fresh_seed
 def test_a_seed_determines_the_stream_and_fresh_seeds_differ():
     seed = fresh_seed()
     assert (Prg(seed).uint64(100) == Prg(seed).uint64(100)).all()
-    assert (Prg(seed).ring128(3) == Prg(seed).ring128(3)).all()
+    assert Prg(seed).ring128(3) == Prg(seed).ring128(3)
     assert not (Prg().uint64(100) == Prg().uint64(100)).any()
 
 

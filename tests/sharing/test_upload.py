@@ -5,8 +5,9 @@ import pytest
 
 from orchestrator.sharing.envelope import Keypair, seal
 from orchestrator.sharing.fixed_point import decode_scalars
-from orchestrator.sharing.ring import MASK128, signed128
+from orchestrator.sharing.ring import signed128
 from orchestrator.sharing.upload import UploadHeader, share_update, unpack_upload
+from tests.support import add128
 
 HEADERS = [UploadHeader(bytes(16), 3, 1, 17, server) for server in (0, 1)]
 
@@ -25,7 +26,7 @@ def test_both_parts_together_hold_the_update_and_its_correlation():
     assert (one.masked - mask == update).all()
     factor_mask = np.uint64((one.factor_mask + two.factor_mask) % 2**64)
     assert (one.product + two.product == factor_mask * mask).all()
-    assert decode_scalars(first.scalars + second.scalars & MASK128) == pytest.approx([0.5, 1.25])
+    assert decode_scalars(add128(first.scalars, second.scalars)) == pytest.approx([0.5, 1.25])
 
 
 def test_size():
@@ -72,6 +73,6 @@ def test_plain_shares_of_the_update(program, bytes_per_element):
     if program == "scalar-first":
         assert (first + second == update).all()
     else:
-        assert list(signed128(first + second & MASK128)) == list(range(-500, 500))
+        assert signed128(add128(first, second)) == list(range(-500, 500))
     with pytest.raises(ValueError, match="'share' has"):
         unpack_upload(packed[1], HEADERS[1], 999, 1, program)

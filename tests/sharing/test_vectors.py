@@ -8,8 +8,9 @@ import pytest
 
 from orchestrator.engines.embedded.preprocessing import Batch, Demand
 from orchestrator.sharing.fixed_point import decode_scalars
-from orchestrator.sharing.ring import MASK128, signed128
+from orchestrator.sharing.ring import signed128
 from orchestrator.sharing.upload import Correlated, UploadHeader, unpack_upload
+from tests.support import add128, check_bit_triples, check_random_bits, check_triples
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "wire-1.json").read_text())
 D, K = len(VECTORS["update"]), len(VECTORS["scores"])
@@ -22,13 +23,13 @@ def header(server):
 @pytest.mark.parametrize("case", VECTORS["uploads"], ids=lambda case: case["program"])
 def test_uploads_are_read(case):
     first, second = (unpack_upload(bytes.fromhex(case["packed"][k]), header(k), D, K, case["program"]) for k in (0, 1))
-    assert list(decode_scalars(first.scalars + second.scalars & MASK128)) == VECTORS["scores"]
+    assert list(decode_scalars(add128(first.scalars, second.scalars))) == VECTORS["scores"]
     if isinstance(first.update, Correlated):
         found = (first.update.masked - first.update.mask - second.update.mask).view(np.int64)
     elif case["program"] == "scalar-first":
         found = (first.update + second.update).view(np.int64)
     else:
-        found = signed128(first.update + second.update & MASK128)
+        found = signed128(add128(first.update, second.update))
     assert list(found) == VECTORS["update"]
 
 
@@ -43,7 +44,6 @@ def test_a_dealt_batch_is_read():
     first, second = (
         Batch.from_dealer(demand, k, bytes.fromhex(message)) for k, message in enumerate(VECTORS["batch"]["messages"])
     )
-    a, b, c = (x + y & MASK128 for x, y in zip(first.triples(2), second.triples(2), strict=True))
-    assert (a * b & MASK128 == c).all()
-    a, b, c = (x ^ y for x, y in zip(first.bit_triples(9), second.bit_triples(9), strict=True))
-    assert (a & b == c).all()
+    check_triples(first.triples(2), second.triples(2))
+    check_bit_triples(first.bit_triples(9), second.bit_triples(9))
+    check_random_bits(first.bits(3), second.bits(3))

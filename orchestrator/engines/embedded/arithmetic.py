@@ -9,19 +9,24 @@ Every protocol below is a coroutine for `mpc_programs.lockstep`; both servers ru
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from orchestrator.engines.embedded.openings import open_bits, open_scalars
 from orchestrator.engines.embedded.preprocessing import Source
 from orchestrator.sharing.fixed_point import SCALAR_BITS
-from orchestrator.sharing.ring import MASK128, reduce64, truncate128
+from orchestrator.sharing.ring import MASK128, pack_bits, reduce64, truncate, unpack_bits
 from orchestrator.sharing.shares import BitShare, ScalarShare, encode_public
 
 __all__ = ["SharedArithmetic"]
 
 _WORD = 64
+
+_PLANES = [int(f"{slot:06b}"[::-1], 2) - 1 for slot in range(_WORD)]
+"""The bits of a word in the order in which `SharedArithmetic.less` holds them; the first is -1, the sign."""
 
 
 class SharedArithmetic:
@@ -32,59 +37,91 @@ class SharedArithmetic:
         self.owner = owner
         self._source = source
 
-    # Local: no rounds, no bytes, exact.
+    # Local: no rounds, no bytes, exact unless said otherwise.
 
     def constants(self, values: Sequence[float]) -> ScalarShare:
         """Public numbers in the form of shares."""
-        return ScalarShare(np.zeros(len(values), dtype=object), SCALAR_BITS, self.owner) + values
+        return self._scalars([0] * len(values)) + values
 
     def take(self, x: ScalarShare | BitShare, indices: Sequence[int]) -> ScalarShare | BitShare:
-        values = x.values[np.asarray(indices, dtype=np.intp)]
-        return ScalarShare(values, x.scale_bits, self.owner) if isinstance(x, ScalarShare) else self._bits(values)
+        if isinstance(x, BitShare):
+            taken = unpack_bits(x.bits, x.count)[np.asarray(indices, dtype=np.intp)]
+            return self._bits(pack_bits(taken), len(taken))
+        values = x.values
+        return self._scalars([values[i] for i in indices], x.scale_bits)
 
     def sums(self, x: ScalarShare, groups: int) -> ScalarShare:
-        total = x.values.reshape(groups, -1).sum(axis=1) & MASK128
-        return ScalarShare(total, x.scale_bits, self.owner)
+        return self._scalars([sum(x.values[k::groups]) & MASK128 for k in range(groups)], x.scale_bits)
 
     def concat(self, parts: Sequence[ScalarShare] | Sequence[BitShare]) -> ScalarShare | BitShare:
-        values = np.concatenate([part.values for part in parts])
         first = parts[0]
-        if not isinstance(first, ScalarShare):
-            return self._bits(values)
+        if isinstance(first, BitShare):
+            bits, count = 0, 0
+            for part in parts:
+                bits, count = bits | part.bits << count, count + part.count
+            return self._bits(bits, count)
         if any(part.scale_bits != first.scale_bits for part in parts):
             raise TypeError("cannot concatenate shares of different scales")
-        return ScalarShare(values, first.scale_bits, self.owner)
+        return self._scalars([value for part in parts for value in part.values], first.scale_bits)
+
+    def combine(self, terms: Sequence[tuple[ScalarShare, float]], constant: float = 0.0) -> ScalarShare:
+        """constant + the sum of c * x over the terms (x, c), truncated once.
+
+        Where all |c| are below 1 they are encoded with as many more bits (up to 16, here called g) as the largest has
+        leading zeros, which leaves the size of the products as it is. Inputs: |result| < 2^10.
+        Error: at most 1 + 2^-(g+1) * (sum of |x|) units.
+        """
+        bits, start, factors = _encode_affine(constant, *[c for _, c in terms])
+        if not any(factors):  # what would be truncated is then no uniform sharing, and may be wrong
+            return self.constants([constant] * len(terms[0][0]))
+        totals = [start if self.owner == 0 else 0] * len(terms[0][0])
+        for (x, _), factor in zip(terms, factors, strict=True):
+            if x.scale_bits != SCALAR_BITS:
+                raise TypeError(f"cannot combine shares of scale {x.scale_bits}, expected {SCALAR_BITS}")
+            totals = [total + factor * value for total, value in zip(totals, x.values, strict=True)]
+        return self._scalars(truncate(totals, bits, self.owner))
 
     def weigh(self, bits: ScalarShare, constants: Sequence[float]) -> ScalarShare:
         """Integer-valued shares (scale 0) times public numbers; the result has f bits."""
         if bits.scale_bits != 0:
             raise TypeError(f"expected shares of integers, got scale {bits.scale_bits}")
-        return ScalarShare(bits.values * encode_public(constants, SCALAR_BITS) & MASK128, SCALAR_BITS, self.owner)
+        weights = [encode_public(constant, SCALAR_BITS) for constant in constants]
+        return self._scalars([value * weight & MASK128 for value, weight in zip(bits.values, weights, strict=True)])
 
     def negate(self, bits: BitShare) -> BitShare:
-        return self._bits(bits.values ^ 1) if self.owner == 0 else bits
+        return self._bits(bits.bits ^ (1 << bits.count) - 1, bits.count) if self.owner == 0 else bits
 
     # Interactive.
 
-    async def multiply(self, x: ScalarShare, y: ScalarShare) -> ScalarShare:
-        """Elementwise product by Beaver triples, truncated back to f bits where both factors have fractional bits.
+    async def multiply(self, *pairs: tuple[ScalarShare, ScalarShare]) -> list[ScalarShare]:
+        """Elementwise products x y of all pairs (x, y), by Beaver triples; truncated to f bits where they have more.
 
-        Inputs: x, y of any scale up to f with |x y| 2^(scales) < 2^74. Output: scale min(f, sum of scales).
+        Inputs: scales up to f, their sum the same for all pairs; |x y| 2^sum < 2^74. Output: scale min(f, sum).
         Rounds: 1. Bytes: 32 n from each server. Error: one unit (none where no bits are cut).
-        Leakage: none; x - a and y - b are uniform. Source: Beaver, CRYPTO '91.
+        Leakage: none; d = x - a and e = y - b are uniform. Source: Beaver, CRYPTO '91, in the form
+        x y = a b + d y + e a, which has the same terms at both servers.
         """
-        a, b, c = self._source.triples(len(x))
-        masked = ScalarShare(np.concatenate([x.values - a, y.values - b]) & MASK128, 0, self.owner)
+        x: list[int] = []
+        y: list[int] = []
+        scale = pairs[0][0].scale_bits + pairs[0][1].scale_bits
+        for left, right in pairs:
+            if len(left.values) != len(right.values) or left.scale_bits + right.scale_bits != scale:
+                raise TypeError("the factors differ in length, or the products in scale")
+            x += left.values
+            y += right.values
+        n = len(x)
+        a, b, c = self._source.triples(n)
+        masked = self._scalars([value - mask & MASK128 for value, mask in zip(x + y, a + b, strict=True)], 0)
         opened = await open_scalars(masked, reason="factors masked by a fresh triple")
-        d, e = opened[: len(x)], opened[len(x) :]
-        z = c + d * b + e * a
-        if self.owner == 0:
-            z = z + d * e
-        z = z & MASK128
-        scale = x.scale_bits + y.scale_bits
-        if scale > SCALAR_BITS:
-            z = truncate128(z, scale - SCALAR_BITS, self.owner)
-        return ScalarShare(z, min(scale, SCALAR_BITS), self.owner)
+        d, e = opened[:n], opened[n:]
+        z = [ck + dk * yk + ek * ak for ck, dk, yk, ek, ak in zip(c, d, y, e, a, strict=True)]
+        cut = max(0, scale - SCALAR_BITS)
+        products = truncate(z, cut, self.owner)
+        results, end = [], 0
+        for left, _ in pairs:
+            start, end = end, end + len(left.values)
+            results.append(self._scalars(products[start:end], scale - cut))
+        return results
 
     async def less(self, x: ScalarShare, y: ScalarShare | float | Sequence[float]) -> BitShare:
         """Bits [x < y]: the sign of x - y, from a boolean adder on the two servers' shares.
@@ -92,67 +129,80 @@ class SharedArithmetic:
         Inputs: |x - y| < 2^31 at f = 32 bits, so that the difference fits Z_2^64. Output: XOR-shared bits; exact.
         Rounds: 7. Bytes: about 48 n from each server. Leakage: none; only masked bits are opened.
         Source: parallel-prefix carry (Sklansky, 1960) as in GMW-style adders, e.g. Demmler et al., NDSS 2015 (ABY).
+
+        The adder has 64 positions: position 0 is the carry into bit 0, which is none, and position i + 1 stands for bit
+        i. An integer holds one position of all n elements after the other, in the order of their numbers read
+        backwards in binary. The even positions are then its low half and the odd ones its high half, and so again
+        once neighbours have been combined.
         """
-        words = reduce64((x - y).values)
-        bits = np.unpackbits(words.astype("<u8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little")
-        n = len(words)
-        own = self._bits(bits[:, : _WORD - 1].ravel())
-        nothing = self._bits(np.zeros_like(own.values))
-        mine, theirs = (own, nothing) if self.owner == 0 else (nothing, own)
-        carries = await self.and_(mine, theirs)
-        # Position 0 is the carry into bit 0, which is none; position i + 1 stands for bit i of both shares.
-        generate = np.zeros((n, _WORD), dtype=np.uint8)
-        propagate = np.zeros((n, _WORD), dtype=np.uint8)
-        generate[:, 1:] = carries.values.reshape(n, -1)
-        propagate[:, 1:] = own.values.reshape(n, -1)
-        while generate.shape[1] > 1:
-            low_g, high_g = generate[:, 0::2], generate[:, 1::2]
-            low_p, high_p = propagate[:, 0::2], propagate[:, 1::2]
-            last = generate.shape[1] == 2
-            left = [high_p.ravel()] if last else [high_p.ravel(), high_p.ravel()]
-            right = [low_g.ravel()] if last else [low_g.ravel(), low_p.ravel()]
-            products = await self.and_(self._bits(np.concatenate(left)), self._bits(np.concatenate(right)))
-            generate = high_g ^ products.values[: high_g.size].reshape(high_g.shape)
-            if not last:
-                propagate = products.values[high_g.size :].reshape(high_p.shape)
-        return self._bits(bits[:, _WORD - 1] ^ generate[:, 0])
+        n = len(x)
+        planes = _transpose(reduce64((x - y).values))
+        signs, own = planes & (1 << n) - 1, planes >> n
+        mine, theirs = (own, 0) if self.owner == 0 else (0, own)
+        count = (_WORD - 1) * n
+        generate = (await self.and_(self._bits(mine, count), self._bits(theirs, count))).bits << n
+        propagate = own << n
+        half = _WORD // 2 * n
+        while half > n:
+            low = (1 << half) - 1
+            upper, lower = propagate >> half, generate & low | (propagate & low) << half
+            products = await self.and_(self._bits(upper | upper << half, 2 * half), self._bits(lower, 2 * half))
+            generate = generate >> half ^ products.bits & low
+            propagate = products.bits >> half
+            half //= 2
+        carried = await self.and_(self._bits(propagate >> n, n), self._bits(generate & (1 << n) - 1, n))
+        return self._bits(signs ^ generate >> n ^ carried.bits, n)
 
     async def and_(self, x: BitShare, y: BitShare) -> BitShare:
         """Elementwise AND by bit triples. Rounds: 1. Bytes: n / 4 from each server. Exact; no leakage."""
-        a, b, c = self._source.bit_triples(len(x))
-        masked = self._bits(np.concatenate([x.values ^ a, y.values ^ b]))
+        n = x.count
+        a, b, c = self._source.bit_triples(n)
+        masked = self._bits(x.bits ^ a | (y.bits ^ b) << n, 2 * n)
         opened = await open_bits(masked, reason="bits masked by a fresh bit triple")
-        d, e = opened[: len(x)], opened[len(x) :]
-        z = c ^ (d & b) ^ (e & a)
-        return self._bits(z ^ (d & e) if self.owner == 0 else z)
+        return self._bits(c ^ opened & y.bits ^ opened >> n & a, n)
 
     async def all(self, bits: BitShare, groups: int) -> BitShare:
-        """AND over `groups` equal, consecutive parts. Rounds: ceil(log2(size of a part))."""
-        values = bits.values.reshape(groups, -1)
-        while values.shape[1] > 1:
-            half, odd = divmod(values.shape[1], 2)
-            left, right = values[:, :half], values[:, half : 2 * half]
-            products = await self.and_(self._bits(left.ravel()), self._bits(right.ravel()))
-            pairs = products.values.reshape(groups, half)
-            values = np.concatenate([pairs, values[:, -1:]], axis=1) if odd else pairs
-        return self._bits(values[:, 0])
+        """AND over `groups` equal parts; bit k belongs to part k mod groups. Rounds: ceil(log2(size of a part))."""
+        values, size = bits.bits, bits.count // groups
+        while size > 1:
+            half = size // 2 * groups
+            low = (1 << half) - 1
+            left, right, rest = values & low, values >> half & low, values >> 2 * half
+            products = await self.and_(self._bits(left, half), self._bits(right, half))
+            values, size = products.bits | rest << half, (size + 1) // 2
+        return self._bits(values, groups)
 
     async def numbers(self, bits: BitShare) -> ScalarShare:
         """XOR-shared bits as additive shares of 0 or 1 (scale 0), by random bits shared both ways.
 
         Rounds: 1. Bytes: n / 8 from each server. Exact. Leakage: none. Source: daBits (Rotaru and Wood, 2019).
         """
-        r, r_sum = self._source.bits(len(bits))
-        opened = await open_bits(self._bits(bits.values ^ r), reason="bits masked by fresh random bits")
-        public = opened.astype(object)
-        z = r_sum * (1 - 2 * public)
-        if self.owner == 0:
-            z = z + public
-        return ScalarShare(z & MASK128, 0, self.owner)
+        r, r_sum = self._source.bits(bits.count)
+        masked = self._bits(bits.bits ^ r, bits.count)
+        opened = await open_bits(masked, reason="bits masked by fresh random bits")
+        one = 1 if self.owner == 0 else 0
+        flips = unpack_bits(opened, bits.count).tolist()
+        return self._scalars([one - s & MASK128 if flip else s for s, flip in zip(r_sum, flips, strict=True)], 0)
 
     def vectors(self, count: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Scaled vectors from preprocessing, for products of secret scalars and long vectors; see `Source.vectors`."""
         return self._source.vectors(count, length)
 
-    def _bits(self, values: np.ndarray) -> BitShare:
-        return BitShare(values, self.owner)
+    def _scalars(self, values: list[int], scale_bits: int = SCALAR_BITS) -> ScalarShare:
+        return ScalarShare(values, scale_bits, self.owner)
+
+    def _bits(self, bits: int, count: int) -> BitShare:
+        return BitShare(bits, count, self.owner)
+
+
+@lru_cache(maxsize=256)
+def _encode_affine(constant: float, *factors: float) -> tuple[int, int, tuple[int, ...]]:
+    """The bits after the point of the factors, the constant at the scale of the products, and the factors."""
+    bits = SCALAR_BITS + min(16, max(0, -math.frexp(max(map(abs, factors)))[1]))
+    return bits, encode_public(constant, SCALAR_BITS + bits), tuple([encode_public(factor, bits) for factor in factors])
+
+
+def _transpose(words: np.ndarray) -> int:
+    """The bits of n words of 64, `_PLANES` after each other, in one integer; words: uint64, shape (n,)."""
+    bits = np.unpackbits(words.astype("<u8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little")
+    return pack_bits(bits.T[_PLANES])

@@ -7,6 +7,8 @@ travel are masked by blocks that the receiver does not have.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from mpc_programs.lockstep import exchange
 from orchestrator.engines.embedded.ot import OtExtension
 from orchestrator.engines.embedded.preprocessing import Batch, Demand
 from orchestrator.sharing.prg import Prg
-from orchestrator.sharing.ring import MASK128, from_bytes128
+from orchestrator.sharing.ring import MASK128, from_bytes128, pack_bits
 
 __all__ = ["generate"]
 
@@ -32,9 +34,8 @@ async def generate(transfers: OtExtension, owner: int, demand: Demand) -> Batch:
         await _scalars(transfers, owner, replace(demand, triples=min(_SLICE, demand.triples - start), **rest))
         for start, rest in _slices(demand)
     ]
-    triples, bit_triples, bits = (
-        tuple(np.concatenate(parts) for parts in zip(*kind, strict=True)) for kind in zip(*slices, strict=True)
-    )
+    triples = tuple(list(chain.from_iterable(parts)) for parts in zip(*(made for made, _, _ in slices), strict=True))
+    _, bit_triples, bits = slices[0]
     made = [await _vector(transfers, demand.length) for _ in range(demand.vectors)]
     factors = np.array([factor for factor, _, _ in made], dtype=np.uint64)
     vectors = [
@@ -49,8 +50,8 @@ def _slices(demand: Demand) -> list[tuple[int, dict[str, int]]]:
     return [(start, {} if start == 0 else {"bit_triples": 0, "bits": 0}) for start in starts]
 
 
-async def _scalars(transfers: OtExtension, owner: int, demand: Demand) -> tuple[tuple[np.ndarray, ...], ...]:
-    """Triples, bit triples and daBits.
+async def _scalars(transfers: OtExtension, owner: int, demand: Demand) -> tuple[tuple[Any, ...], ...]:
+    """Triples, bit triples and daBits, as `Batch` takes them.
 
     Triples: with a, b this server's random shares, the cross products a_0 b_1 and a_1 b_0 are computed bit by bit of
     b (Gilboa, CRYPTO '99): transfer k hides 2^k a in the difference of its two blocks. Bit triples: of a random
@@ -81,17 +82,18 @@ async def _scalars(transfers: OtExtension, owner: int, demand: Demand) -> tuple[
     hidden[choice] = _add(hidden[choice], theirs[choice])
 
     a, b_ = _integers(factor), _integers(multiplier)
-    products = _sums(hidden[:split], t) - _sums(first[:split], t)
-    c = a * b_ + products & MASK128
+    received_sums, sent_sums = _sums(hidden[:split], t), _sums(first[:split], t)
+    c = [x * y + u - v & MASK128 for x, y, u, v in zip(a, b_, received_sums, sent_sums, strict=True)]
 
     bit_a = ((first[split:end, 0] ^ second[split:end, 0]) & np.uint64(1)).astype(np.uint8)
     cross = ((first[split:end, 0] ^ received[split:end, 0]) & np.uint64(1)).astype(np.uint8)
     bit_c = bit_a & bit_b ^ cross
 
-    as_sender, as_receiver = -_integers(first[end:]), _integers(hidden[split:])
-    ordered = [as_sender, as_receiver] if owner == 0 else [as_receiver, as_sender]
-    bit_sums = own_bits.astype(object) - 2 * np.concatenate(ordered) & MASK128
-    return (a, b_, c), (bit_a, bit_b, bit_c), (own_bits[:r], bit_sums[:r])
+    as_sender, as_receiver = [-block for block in _integers(first[end:])], _integers(hidden[split:])
+    products = as_sender + as_receiver if owner == 0 else as_receiver + as_sender
+    bit_sums = [bit - 2 * product & MASK128 for bit, product in zip(own_bits.tolist(), products, strict=True)]
+    bit_triples = tuple(pack_bits(column) for column in (bit_a, bit_b, bit_c))
+    return (a, b_, c), bit_triples, (pack_bits(own_bits[:r]), bit_sums[:r])
 
 
 async def _vector(transfers: OtExtension, length: int) -> tuple[int, np.ndarray, np.ndarray]:
@@ -144,14 +146,11 @@ def _shifts(x: np.ndarray) -> np.ndarray:
     return shifted
 
 
-def _sums(x: np.ndarray, groups: int) -> np.ndarray:
-    """Sums of `groups` consecutive parts modulo 2^128, as Python integers; halves of words cannot overflow."""
+def _sums(x: np.ndarray, groups: int) -> list[int]:
+    """Sums of `groups` consecutive parts, not reduced modulo 2^128; halves of words cannot overflow."""
     words = x.astype("<u8").view("<u4").reshape(groups, _BITS, 4).astype(np.uint64).sum(axis=1)
-    total = np.zeros(groups, dtype=object)
-    for position in range(4):
-        total = total + (words[:, position].astype(object) << 32 * position)
-    return total & MASK128
+    return [w0 + (w1 << 32) + (w2 << 64) + (w3 << 96) for w0, w1, w2, w3 in words.tolist()]
 
 
-def _integers(x: np.ndarray) -> np.ndarray:
+def _integers(x: np.ndarray) -> list[int]:
     return from_bytes128(x.astype("<u8").tobytes())

@@ -7,26 +7,27 @@ inputs are: the mask is a fresh shared random value); `release` reconstructs the
 
 from __future__ import annotations
 
+from operator import add
+
 import numpy as np
 
 from mpc_programs.lockstep import exchange
-from orchestrator.sharing.ring import MASK128, from_bytes128, to_bytes128
+from orchestrator.sharing.ring import from_bytes128, to_bytes128
 from orchestrator.sharing.shares import BitShare, ScalarShare, VectorShare
 
 __all__ = ["open_bits", "open_ring64", "open_scalars", "release"]
 
 
-async def open_scalars(masked: ScalarShare, *, reason: str) -> np.ndarray:
-    """Open masked scalars; object in [0, 2^128). One round, 16 bytes an element from each server."""
+async def open_scalars(masked: ScalarShare, *, reason: str) -> list[int]:
+    """Open masked scalars; in [0, 2^129), not yet reduced. One round, 16 bytes an element from each server."""
     received = from_bytes128(await exchange(to_bytes128(masked.values)))
-    return masked.values + received & MASK128
+    return list(map(add, masked.values, received))
 
 
-async def open_bits(masked: BitShare, *, reason: str) -> np.ndarray:
-    """Open masked bits; uint8. One round, one bit an element (padded to bytes) from each server."""
-    packed = np.packbits(masked.values, bitorder="little").tobytes()
-    received = np.frombuffer(await exchange(packed), dtype=np.uint8)
-    return masked.values ^ np.unpackbits(received, count=len(masked), bitorder="little")
+async def open_bits(masked: BitShare, *, reason: str) -> int:
+    """Open masked bits; one integer, as in `BitShare`. One round, one bit an element (padded to bytes) from each."""
+    received = await exchange(masked.bits.to_bytes((masked.count + 7) // 8, "little"))
+    return (masked.bits ^ int.from_bytes(received, "little")) & (1 << masked.count) - 1
 
 
 async def open_ring64(masked: VectorShare, *, reason: str) -> np.ndarray:

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from orchestrator.sharing.prg import SEED_BYTES, Prg, fresh_seed
-from orchestrator.sharing.ring import MASK128, from_bytes128, to_bytes128
+from orchestrator.sharing.ring import MASK128, from_bytes128, to_bytes128, unpack_bits
 
 __all__ = ["Batch", "Demand", "Source", "Tally", "deal"]
 
@@ -43,14 +43,14 @@ class Demand:
 class Source(Protocol):
     """Where a program takes its correlations from. Every method returns the caller's shares, never used before."""
 
-    def triples(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Shares of a, b and a*b; objects in Z_2^128, shape (count,) each."""
+    def triples(self, count: int) -> tuple[list[int], list[int], list[int]]:
+        """Shares of a, b and a*b in Z_2^128, `count` of each."""
 
-    def bit_triples(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """XOR shares of a, b and a&b; uint8 bits, shape (count,) each."""
+    def bit_triples(self, count: int) -> tuple[int, int, int]:
+        """XOR shares of a, b and a&b: `count` bits in one integer each, as in `BitShare`."""
 
-    def bits(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """A random bit's XOR share (uint8) and its additive share in Z_2^128 (object); shape (count,) each."""
+    def bits(self, count: int) -> tuple[int, list[int]]:
+        """Of `count` random bits, the XOR shares in one integer and the additive shares in Z_2^128."""
 
     def vectors(self, count: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Shares of a, lam, a*lam; uint64 in Z_2^64, shapes (count,), (count, length), (count, length)."""
@@ -62,17 +62,17 @@ class Tally:
     def __init__(self) -> None:
         self.taken = Demand(0, 0, 0)
 
-    def triples(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def triples(self, count: int) -> tuple[list[int], list[int], list[int]]:
         self.taken = replace(self.taken, triples=self.taken.triples + count)
-        return (np.zeros(count, dtype=object),) * 3
+        return ([0] * count,) * 3
 
-    def bit_triples(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def bit_triples(self, count: int) -> tuple[int, int, int]:
         self.taken = replace(self.taken, bit_triples=self.taken.bit_triples + count)
-        return (np.zeros(count, dtype=np.uint8),) * 3
+        return 0, 0, 0
 
-    def bits(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def bits(self, count: int) -> tuple[int, list[int]]:
         self.taken = replace(self.taken, bits=self.taken.bits + count)
-        return np.zeros(count, dtype=np.uint8), np.zeros(count, dtype=object)
+        return 0, [0] * count
 
     def vectors(self, count: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         self.taken = replace(self.taken, vectors=self.taken.vectors + count, length=length)
@@ -85,15 +85,15 @@ class Batch:
     def __init__(
         self,
         demand: Demand,
-        triples: tuple[np.ndarray, np.ndarray, np.ndarray],
-        bit_triples: tuple[np.ndarray, np.ndarray, np.ndarray],
-        bits: tuple[np.ndarray, np.ndarray],
+        triples: tuple[list[int], list[int], list[int]],
+        bit_triples: tuple[int, int, int],
+        bits: tuple[int, list[int]],
         vectors: tuple[np.ndarray, np.ndarray, np.ndarray],
     ) -> None:
         """Args: triples, bit_triples, bits, vectors: as the methods of those names return them, for the demand."""
         self._demand = demand
-        self._arrays = {"triples": triples, "bit_triples": bit_triples, "bits": bits, "vectors": vectors}
-        self._used = dict.fromkeys(self._arrays, 0)
+        self._triples, self._bit_triples, self._bits, self._vectors = triples, bit_triples, bits, vectors
+        self._used = {"triples": 0, "bit_triples": 0, "bits": 0, "vectors": 0}
 
     @classmethod
     def from_dealer(cls, demand: Demand, owner: int, message: bytes) -> Batch:
@@ -108,16 +108,15 @@ class Batch:
         prg, corrections = Prg(message[:SEED_BYTES]), message[SEED_BYTES:]
         t, b, r, v, d = demand.triples, demand.bit_triples, demand.bits, demand.vectors, demand.length
         first, second = prg.ring128(t), prg.ring128(t)
-        bit_first, bit_second, bit = prg.bits(b), prg.bits(b), prg.bits(r)
+        bit_first, bit_second, bit = (_read_bits(prg.bytes((count + 7) // 8), count) for count in (b, b, r))
         factor, mask = prg.uint64(v), prg.uint64(v * d).reshape(v, d)
         if owner == 0:
-            product, bit_product, bit_sum = prg.ring128(t), prg.bits(b), prg.ring128(r)
+            product, bit_product, bit_sum = prg.ring128(t), _read_bits(prg.bytes((b + 7) // 8), b), prg.ring128(r)
             scaled = prg.uint64(v * d).reshape(v, d)
         else:
             ends = np.cumsum([16 * t, (b + 7) // 8, 16 * r])
             product = from_bytes128(corrections[: ends[0]])
-            packed = np.frombuffer(corrections[ends[0] : ends[1]], dtype=np.uint8)
-            bit_product = np.unpackbits(packed, count=b, bitorder="little")
+            bit_product = _read_bits(corrections[ends[0] : ends[1]], b)
             bit_sum = from_bytes128(corrections[ends[1] : ends[2]])
             scaled = np.frombuffer(corrections[ends[2] :], dtype="<u8").reshape(v, d)
         return cls(
@@ -128,24 +127,35 @@ class Batch:
             (factor, mask, scaled),
         )
 
-    def triples(self, count: int) -> tuple[np.ndarray, ...]:
-        return self._take("triples", count)
+    def triples(self, count: int) -> tuple[list[int], list[int], list[int]]:
+        start, end = self._advance("triples", count)
+        a, b, c = self._triples
+        return a[start:end], b[start:end], c[start:end]
 
-    def bit_triples(self, count: int) -> tuple[np.ndarray, ...]:
-        return self._take("bit_triples", count)
+    def bit_triples(self, count: int) -> tuple[int, int, int]:
+        start, _ = self._advance("bit_triples", count)
+        ones = (1 << count) - 1
+        a, b, c = self._bit_triples
+        return a >> start & ones, b >> start & ones, c >> start & ones
 
-    def bits(self, count: int) -> tuple[np.ndarray, ...]:
-        return self._take("bits", count)
+    def bits(self, count: int) -> tuple[int, list[int]]:
+        start, end = self._advance("bits", count)
+        bits, numbers = self._bits
+        return bits >> start & (1 << count) - 1, numbers[start:end]
 
-    def vectors(self, count: int, length: int) -> tuple[np.ndarray, ...]:
-        return self._take("vectors", count)
+    def vectors(self, count: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        start, end = self._advance("vectors", count)
+        scalars, vectors, products = self._vectors
+        return scalars[start:end], vectors[start:end], products[start:end]
 
-    def _take(self, kind: str, count: int) -> tuple[np.ndarray, ...]:
+    def _advance(self, kind: str, count: int) -> tuple[int, int]:
+        """Where the next `count` of a kind begin and end; they are then used up."""
         start = self._used[kind]
-        if start + count > getattr(self._demand, kind):
+        end = start + count
+        if end > getattr(self._demand, kind):
             raise RuntimeError(f"the round takes more {kind} than were prepared ({getattr(self._demand, kind)})")
-        self._used[kind] = start + count
-        return tuple(array[start : start + count] for array in self._arrays[kind])
+        self._used[kind] = end
+        return start, end
 
 
 def deal(demand: Demand) -> tuple[bytes, bytes]:
@@ -161,12 +171,16 @@ def deal(demand: Demand) -> tuple[bytes, bytes]:
     (x0, s0), (x1, _) = (side.bits(r) for side in sides)
     (f0, m0, w0), (f1, m1, _) = (side.vectors(v, d) for side in sides)
     corrections = [
-        to_bytes128((a0 + a1) * (b0 + b1) - c0 & MASK128),
-        np.packbits((p0 ^ p1) & (q0 ^ q1) ^ z0, bitorder="little").tobytes(),
-        to_bytes128((x0 ^ x1).astype(object) - s0 & MASK128),
+        to_bytes128((w + x) * (y + z) - c & MASK128 for w, x, y, z, c in zip(a0, a1, b0, b1, c0, strict=True)),
+        ((p0 ^ p1) & (q0 ^ q1) ^ z0).to_bytes((b + 7) // 8, "little"),
+        to_bytes128(bit - s & MASK128 for bit, s in zip(unpack_bits(x0 ^ x1, r).tolist(), s0, strict=True)),
         ((f0 + f1)[:, None] * (m0 + m1) - w0).astype("<u8").tobytes(),
     ]
     return seeds[0], seeds[1] + b"".join(corrections)
+
+
+def _read_bits(data: bytes, count: int) -> int:
+    return int.from_bytes(data, "little") & (1 << count) - 1
 
 
 def _correction_bytes(demand: Demand) -> int:

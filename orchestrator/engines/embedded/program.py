@@ -19,11 +19,11 @@ from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.openings import open_ring64
 from orchestrator.engines.embedded.preprocessing import Demand, Tally
 from orchestrator.sharing.fixed_point import SCALAR_BITS, VectorFormat
-from orchestrator.sharing.ring import MASK128, reduce64, truncate128
+from orchestrator.sharing.ring import MASK128, reduce64, truncate
 from orchestrator.sharing.shares import ScalarShare, VectorShare
 from orchestrator.sharing.upload import Correlated, Upload
 
-__all__ = ["PROGRAMS", "aggregate", "demand", "score_names", "secret_factors"]
+__all__ = ["PROGRAMS", "absorb", "aggregate", "demand", "score_names", "secret_factors"]
 
 
 def score_names(parameters: RoundParameters) -> list[str]:
@@ -33,16 +33,21 @@ def score_names(parameters: RoundParameters) -> list[str]:
 
 
 def _columns(
-    owner: int, parameters: RoundParameters, scalars: np.ndarray
+    owner: int, parameters: RoundParameters, scalars: Sequence[Sequence[int]]
 ) -> tuple[dict[str, ScalarShare], ScalarShare | None]:
-    """The scores by name, and the norm ratio; scalars: object, shape (q, k)."""
-    columns = {name: ScalarShare(scalars[:, k], SCALAR_BITS, owner) for k, name in enumerate(score_names(parameters))}
+    """The scores by name, and the norm ratio; scalars: k of each of the q clients."""
+    columns = {
+        name: ScalarShare([client[k] for client in scalars], SCALAR_BITS, owner)
+        for k, name in enumerate(score_names(parameters))
+    }
     ratio = columns.pop("ratio", None)
     return columns, ratio
 
 
-async def secret_factors(ops: SharedArithmetic, parameters: RoundParameters, scalars: np.ndarray) -> ScalarShare:
-    """Shares of s_i from shares of the scores; scalars: object, shape (q, k). The factors are never opened."""
+async def secret_factors(
+    ops: SharedArithmetic, parameters: RoundParameters, scalars: Sequence[Sequence[int]]
+) -> ScalarShare:
+    """Shares of s_i from shares of the scores; scalars: k of each of the q clients. The factors are never opened."""
     return await factors(ops, parameters, *_columns(ops.owner, parameters, scalars))
 
 
@@ -56,7 +61,8 @@ async def aggregate(
 ) -> VectorShare:
     """This server's share of w - sum_i s_i Delta_i (SaFeGNN, Algorithm 1, line 23).
 
-    Inputs: uploads of the q slots in order; model at `vectors.model_bits`. Output: the same scale, Z_2^64.
+    Inputs: uploads of the q slots in order; model at `vectors.model_bits`, for "assisted" with every upload absorbed
+    (`absorb`). Output: the same scale, Z_2^64.
     Error: `VectorFormat.error_bound`. Leakage: none; whatever is opened is masked.
     Rounds and bytes from each server: those of the scores (docs/protocol.md) and, for the vectors,
 
@@ -68,11 +74,16 @@ async def aggregate(
     faithful        1 or 2  32 q d each the paper's text: every element is clipped, then weighed, by triples
     ==============  ======  ==========  ==================================================================
     """
-    scalars = np.array([upload.scalars for upload in uploads], dtype=object).reshape(len(uploads), -1)
+    scalars = [upload.scalars for upload in uploads]
     if program == "faithful":
         return await _elementwise(ops, parameters, vectors, scalars, uploads, model)
     weights = await secret_factors(ops, parameters, scalars)
     return await _scaled_sum(ops, vectors, weights, uploads, model)
+
+
+def absorb(model: VectorShare, update: Correlated) -> VectorShare:
+    """The model's share plus <a lam> of one upload: the part of the round that can be done when the upload arrives."""
+    return VectorShare(model.values + update.product, model.scale_bits, model.owner)
 
 
 async def _scaled_sum(
@@ -85,7 +96,7 @@ async def _scaled_sum(
     """w - sum_i s_i Delta_i by <s_i Delta_i> = M_i <s_i> - e_i <lam_i> - <a_i lam_i> with e_i = s_i - a_i opened."""
     owner = ops.owner
     cut = SCALAR_BITS - vectors.weight_bits
-    shares = reduce64(truncate128(weights.values, cut, owner) if cut else weights.values)
+    shares = reduce64(truncate(weights.values, cut, owner))
     updates = [upload.update for upload in uploads]
     if isinstance(updates[0], Correlated):
         factor_masks = np.array([update.factor_mask for update in updates], dtype=np.uint64)
@@ -98,6 +109,7 @@ async def _scaled_sum(
         opened = await open_ring64(masked, reason="factors and updates masked by fresh scaled vectors")
         differences, lifted = opened[: len(uploads)], opened[len(uploads) :].reshape(masks.shape)
         updates = [Correlated(*parts) for parts in zip(lifted, masks, factor_masks, products, strict=True)]
+        model = VectorShare(model.values + products.sum(axis=0, dtype=np.uint64), model.scale_bits, owner)
     total = model.values.copy()
     product = np.empty_like(total)
     for share, difference, update in zip(shares, differences, updates, strict=True):
@@ -105,7 +117,6 @@ async def _scaled_sum(
         total -= product
         np.multiply(update.mask, difference, out=product)
         total += product
-        total += update.product
     return VectorShare(total, vectors.model_bits, owner)
 
 
@@ -113,7 +124,7 @@ async def _elementwise(
     ops: SharedArithmetic,
     parameters: RoundParameters,
     vectors: VectorFormat,
-    scalars: np.ndarray,
+    scalars: Sequence[Sequence[int]],
     uploads: Sequence[Upload],
     model: VectorShare,
 ) -> VectorShare:
@@ -122,16 +133,18 @@ async def _elementwise(
     d = len(model.values)
     spread = [slot for slot in range(len(uploads)) for _ in range(d)]
     lift = SCALAR_BITS - vectors.update_bits
-    values = np.concatenate([upload.update for upload in uploads])
-    raised = values << lift & MASK128 if lift >= 0 else truncate128(values, -lift, ops.owner)
-    updates = ScalarShare(raised, SCALAR_BITS, ops.owner)
+    values = _shift([value for upload in uploads for value in upload.update], lift, ops.owner)
+    updates = ScalarShare(values, SCALAR_BITS, ops.owner)
     for factor in (clip, weights):
         if factor is not None:
-            updates = await ops.multiply(ops.take(factor, spread), updates)
-    columns = updates.values.reshape(len(uploads), d).sum(axis=0) & MASK128
-    shift = vectors.model_bits - SCALAR_BITS
-    summed = columns << shift if shift >= 0 else truncate128(columns, -shift, ops.owner)
+            [updates] = await ops.multiply((ops.take(factor, spread), updates))
+    summed = _shift(ops.sums(updates, d).values, vectors.model_bits - SCALAR_BITS, ops.owner)
     return VectorShare(model.values - reduce64(summed), vectors.model_bits, ops.owner)
+
+
+def _shift(share: list[int], bits: int, owner: int) -> list[int]:
+    """The share of x * 2^bits; below one unit off where bits < 0."""
+    return [value << bits & MASK128 for value in share] if bits >= 0 else truncate(share, -bits, owner)
 
 
 def demand(parameters: RoundParameters, length: int, program: str = "assisted") -> Demand:
@@ -143,7 +156,7 @@ def demand(parameters: RoundParameters, length: int, program: str = "assisted") 
     tally = Tally()
     ops = SharedArithmetic(0, tally)
     q = parameters.cohort
-    zeros = np.zeros((q, len(score_names(parameters))), dtype=object)
+    zeros = [[0] * len(score_names(parameters))] * q
     if program == "faithful":
         run(weights_and_clip(ops, parameters, *_columns(0, parameters, zeros)), lambda payload: payload)
         products = 1 if parameters.ratio_max is None else 2

@@ -27,7 +27,7 @@ from orchestrator.engines.embedded.ot import OtExtension
 from orchestrator.engines.embedded.pool import Pool, Prepared
 from orchestrator.engines.embedded.preprocessing import Batch
 from orchestrator.engines.embedded.process import Assignment, begin
-from orchestrator.engines.embedded.program import aggregate, demand, score_names
+from orchestrator.engines.embedded.program import absorb, aggregate, demand, score_names
 from orchestrator.engines.embedded.tls import Identity
 from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
 from orchestrator.privacy.noise import gaussian_ring64
@@ -35,11 +35,11 @@ from orchestrator.sharing.envelope import Keypair
 from orchestrator.sharing.fixed_point import VectorFormat
 from orchestrator.sharing.prg import Prg
 from orchestrator.sharing.shares import VectorShare
-from orchestrator.sharing.upload import Upload, UploadHeader, unpack_upload
+from orchestrator.sharing.upload import Correlated, Upload, UploadHeader, unpack_upload
 
 __all__ = ["PROTOCOL", "EmbeddedServer", "Server", "main", "run_with"]
 
-PROTOCOL = "safegnn 1"
+PROTOCOL = "safegnn 2"
 """Two servers that run different versions of the protocol refuse each other."""
 
 
@@ -73,6 +73,7 @@ class Server(ABC):
         model = np.frombuffer(order["model"], dtype="<u8")
         own = model if self.index == 0 else np.zeros_like(model)
         self._model = VectorShare(own, self._vectors.model_bits, self.index)
+        self._start = self._model  # with what the coming round's uploads add to it
         self._position.enter("handshake", 0)
         self._agree(
             {
@@ -110,6 +111,8 @@ class Server(ABC):
         except ValueError as error:
             raise DisagreementError(f"client {client}", "upload", number, str(error)) from None
         self._uploads[number, slot] = (client, shares)
+        if isinstance(shares.update, Correlated):
+            self._start = absorb(self._start, shares.update)
 
     def aggregate(self, order: dict[str, Any]) -> dict[str, Any]:
         """One round; returns the reply for the orchestrator: the noisy share and what it cost."""
@@ -118,7 +121,7 @@ class Server(ABC):
         self._last_round = number  # from here on masks may have been used, whether the round succeeds or not
         result, cost = self.compute(number, order["cohort"], uploads)
         started = time.perf_counter()
-        self._model = self._add_noise(result)
+        self._model = self._start = self._add_noise(result)
         self._position.enter("release", number)
         cost["online_seconds"] += time.perf_counter() - started
         return {"type": "result", "share": self._model.values.astype("<u8").tobytes(), **cost}
@@ -127,7 +130,9 @@ class Server(ABC):
         """The shares of every slot of the cohort, exactly as announced."""
         self._position.enter("upload", number)
         held, self._uploads = self._uploads, {}
-        found = {slot: client for (round, slot), (client, _) in held.items() if round == number}
+        if strays := {round for round, _ in held} - {number}:
+            raise self._orchestrator.error(DisagreementError, f"brought uploads for round {min(strays)} too")
+        found = {slot: client for (_, slot), (client, _) in held.items()}
         if found != dict(enumerate(cohort)) or len(cohort) != self._parameters.cohort:
             reason = f"announced the cohort {cohort}, but uploads came from {list(found.values())}"
             raise self._orchestrator.error(DisagreementError, reason)
@@ -175,7 +180,7 @@ class EmbeddedServer(Server):
         self._agree({"round": number, "cohort": cohort})
         self._position.enter("online", number)
         ops = SharedArithmetic(self.index, prepared.batch)
-        protocol = aggregate(ops, self._parameters, self._vectors, uploads, self._model, self._program)
+        protocol = aggregate(ops, self._parameters, self._vectors, uploads, self._start, self._program)
         result = run_with(protocol, self._peer)
         return result, {
             "online_seconds": time.perf_counter() - started,

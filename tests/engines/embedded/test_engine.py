@@ -141,7 +141,7 @@ def test_a_killed_dealer_ends_the_round():
 )
 def test_a_stalled_process_ends_the_round_within_the_timeout(role, phase):
     preprocessing = "dealer" if role == "dealer" else "ot"
-    struck = engine(commands=faulty(role, phase, 1, "SIGSTOP"), timeout_sec=1.5, preprocessing=preprocessing)
+    struck = engine(commands=faulty(role, phase, 1, "SIGSTOP"), timeout_sec=4.0, preprocessing=preprocessing)
     with struck, pytest.raises(PeerTimeoutError) as caught:
         struck.start(MODEL)
         play(struck, 1)
@@ -259,12 +259,13 @@ def submit(running, number, places):
         ([((1, 0, 4), (0, 4)), ((1, 0, 4), (0, 4))], [4, 7], "client 4: a second upload for slot 0"),
         ([((1, 0, 4), (0, 4)), ((1, 1, 7), (1, 7))], [4, 9], "orchestrator: announced the cohort"),
         ([((1, 0, 4), (0, 4)), ((1, 1, 7), (1, 7))], [4], "orchestrator: announced the cohort"),
+        ([((2, 0, 4), (0, 4)), ((2, 1, 7), (1, 7))], [4, 7], "orchestrator: brought uploads for round 2 too"),
     ],
 )
 def test_misplaced_uploads_are_refused_by_name(places, cohort, text):
     with engine() as refusing, pytest.raises(DisagreementError, match=text):
         refusing.start(MODEL)
-        submit(refusing, 1, places)
+        submit(refusing, 2 if text.endswith("too") else 1, places)
         refusing.aggregate(1, cohort)
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engines.embedded.preprocessing import Batch, Demand, deal
-from orchestrator.sharing.ring import MASK128
+from tests.support import check_bit_triples, check_random_bits, check_triples
 
 COUNTS = st.integers(0, 40)
 
@@ -13,19 +13,15 @@ COUNTS = st.integers(0, 40)
 def test_correlations_hold(triples, bit_triples, bits):
     demand = Demand(triples, bit_triples, bits)
     first, second = (Batch.from_dealer(demand, k, message) for k, message in enumerate(deal(demand)))
-    a, b, c = (x + y & MASK128 for x, y in zip(first.triples(triples), second.triples(triples), strict=True))
-    assert (a * b & MASK128 == c).all()
-    pairs = zip(first.bit_triples(bit_triples), second.bit_triples(bit_triples), strict=True)
-    a, b, c = (x ^ y for x, y in pairs)
-    assert (a & b == c).all()
-    (r0, s0), (r1, s1) = first.bits(bits), second.bits(bits)
-    assert (s0 + s1 & MASK128 == (r0 ^ r1).astype(object)).all()
+    check_triples(first.triples(triples), second.triples(triples))
+    check_bit_triples(first.bit_triples(bit_triples), second.bit_triples(bit_triples))
+    check_random_bits(first.bits(bits), second.bits(bits))
 
 
 def test_batches_are_fresh():
     demand = Demand(4, 0, 0)
     batches = [Batch.from_dealer(demand, 0, deal(demand)[0]).triples(4)[0] for _ in range(2)]
-    assert not (batches[0] == batches[1]).any()
+    assert not set(batches[0]) & set(batches[1])
 
 
 def test_no_correlation_is_handed_out_twice():
@@ -33,12 +29,23 @@ def test_no_correlation_is_handed_out_twice():
     batch = Batch.from_dealer(demand, 0, deal(demand)[0])
     whole = Batch.from_dealer(demand, 0, b"".join([]) or deal(demand)[0])
     first, second = batch.triples(2)[0], batch.triples(2)[0]
-    assert not (first == second).any()
+    assert not set(first) & set(second)
     with pytest.raises(RuntimeError, match="triples"):
         batch.triples(1)
     whole.bits(2)
     with pytest.raises(RuntimeError, match="bits"):
         whole.bits(1)
+
+
+def test_bits_are_taken_from_front_to_back():
+    demand = Demand(0, 300, 70)
+    message = deal(demand)[0]
+    whole, parts = (Batch.from_dealer(demand, 0, message) for _ in range(2))
+    taken = [parts.bit_triples(count) for count in (1, 0, 8, 291)]
+    for k, column in enumerate(whole.bit_triples(300)):
+        assert column == taken[0][k] | taken[2][k] << 1 | taken[3][k] << 9
+    (first, numbers), (second, others) = parts.bits(3), parts.bits(67)
+    assert whole.bits(70) == (first | second << 3, numbers + others)
 
 
 def test_messages_have_the_stated_size_and_others_are_refused():
@@ -55,7 +62,7 @@ def test_each_side_alone_is_uniform():
     demand = Demand(2000, 0, 0)
     for owner, message in enumerate(deal(demand)):
         for column in Batch.from_dealer(demand, owner, message).triples(2000):
-            top = np.array([int(value) >> 127 for value in column])
+            top = np.array([value >> 127 for value in column])
             assert abs(top.mean() - 0.5) < 5 * 0.5 / np.sqrt(2000)
 
 

@@ -11,10 +11,11 @@ from mpc_programs.rules import RoundParameters
 from orchestrator.engines.embedded import openings
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.preprocessing import Batch, Tally, deal
-from orchestrator.engines.embedded.program import PROGRAMS, aggregate, demand, score_names
+from orchestrator.engines.embedded.program import PROGRAMS, absorb, aggregate, demand, score_names
 from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
 from orchestrator.sharing.fixed_point import VectorFormat
-from orchestrator.sharing.shares import VectorShare
+from orchestrator.sharing.ring import unpack_bits
+from orchestrator.sharing.shares import BitShare, VectorShare
 from orchestrator.sharing.upload import UploadHeader, share_update, unpack_upload
 
 FORMAT = VectorFormat(25, 32, 6)
@@ -34,6 +35,9 @@ def round_on_shares(parameters, model, uploads, clip_norm=None, vectors=FORMAT, 
         sources = [Batch.from_dealer(needed, k, message) for k, message in enumerate(deal(needed))]
     encoded = vectors.encode_model(model)
     start = [VectorShare(encoded, vectors.model_bits, 0), VectorShare(np.zeros_like(encoded), vectors.model_bits, 1)]
+    if program == "assisted":
+        for part in parts:
+            start = [absorb(share, part[k].update) for k, share in enumerate(start)]
     sides = [
         aggregate(SharedArithmetic(k, sources[k]), parameters, vectors, [part[k] for part in parts], start[k], program)
         for k in (0, 1)
@@ -123,10 +127,15 @@ class Recorder:
 
     def wrap(self, opening):
         async def recorded(masked, *, reason):
-            self.seen.setdefault((reason, masked.owner), []).append(masked.values.copy())
+            def note(who, values):
+                if isinstance(masked, BitShare):
+                    values = unpack_bits(values, len(masked))
+                self.seen.setdefault((reason, who), []).append(np.array(values))
+
+            note(masked.owner, masked.bits if isinstance(masked, BitShare) else masked.values)
             opened = await opening(masked, reason=reason)
             if masked.owner == 0:  # both servers learn the same value
-                self.seen.setdefault((reason, "opened"), []).append(opened.copy())
+                note("opened", opened)
             return opened
 
         return recorded
