@@ -7,7 +7,7 @@ coroutines run one after the other (`run_locally`) and still share rounds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from Compiler.types import cfix, cint, sfix, sint
@@ -15,18 +15,26 @@ from Compiler.types import cfix, cint, sfix, sint
 __all__ = ["Arithmetic", "Numbers", "read_numbers"]
 
 
-class Numbers:
-    """A vector of secret fixed-point numbers with the operators that `arithmetic` uses."""
+class Vector:
+    """A vector of registers, sfix or sint, that can be sliced like the embedded engine's shares."""
 
-    def __init__(self, value: sfix) -> None:
+    def __init__(self, value: sfix | sint) -> None:
         self.value = value
 
     def __len__(self) -> int:
         return len(self.value)
 
-    def __getitem__(self, index: slice) -> Numbers:
+    def __getitem__(self, index: slice) -> Vector:
         start, stop, _ = index.indices(len(self))
-        return Numbers(self.value.get_vector(start, stop - start))
+        return type(self)(self.value.get_vector(start, stop - start))
+
+
+class Bits(Vector):
+    """Secret bits: integers that are 0 or 1."""
+
+
+class Numbers(Vector):
+    """Secret fixed-point numbers, with the operators that `arithmetic` uses."""
 
     def __add__(self, other: Any) -> Numbers:
         return Numbers(self.value + _operand(other))
@@ -38,11 +46,6 @@ class Numbers:
 
     def __rsub__(self, other: Any) -> Numbers:
         return Numbers(_operand(other) - self.value)
-
-    def __mul__(self, constant: float) -> Numbers:
-        return Numbers(self.value * float(constant))
-
-    __rmul__ = __mul__
 
 
 def _operand(other: Any) -> Any:
@@ -60,58 +63,60 @@ def _public(values: Sequence[float]) -> cfix:
 def read_numbers(start: int, columns: int, size: int) -> list[Numbers]:
     """Consecutive vectors of a party's file of shares, at the program's precision."""
     _, shares = sint.read_from_file(start, n_items=columns, size=size)
-    return [Numbers(sfix._new(share, k=sfix.k, f=sfix.f)) for share in shares]
+    return [_numbers(share) for share in shares]
 
 
 class Arithmetic:
-    """`ops` of `arithmetic`; secret bits are `sint` vectors of 0 and 1, and `numbers` leaves them as they are."""
+    """`ops` of `arithmetic`."""
 
     def constants(self, values: Sequence[float]) -> Numbers:
-        return Numbers(sfix._new(sint(_public(values).v), k=sfix.k, f=sfix.f))
+        return _numbers(sint(_public(values).v))
 
-    def take(self, x: Numbers | sint, indices: Sequence[int]) -> Numbers | sint:
-        if isinstance(x, Numbers):
-            return Numbers(sfix.concat([x.value.get_vector(i, 1) for i in indices]))
-        return sint.concat([x.get_vector(i, 1) for i in indices])
+    def take(self, x: Vector, indices: Sequence[int]) -> Vector:
+        return type(x)(type(x.value).concat([x.value.get_vector(i, 1) for i in indices]))
 
     def sums(self, x: Numbers, groups: int) -> Numbers:
-        size = len(x) // groups
-        return Numbers(sfix.concat([x.value.get_vector(k * size, size).sum() for k in range(groups)]))
+        return _numbers(_fold(x.value.v, groups, lambda left, right: left + right))
 
-    def concat(self, parts: Sequence[Numbers] | Sequence[sint]) -> Numbers | sint:
-        if isinstance(parts[0], Numbers):
-            return Numbers(sfix.concat([part.value for part in parts]))
-        return sint.concat(list(parts))
+    def concat(self, parts: Sequence[Vector]) -> Vector:
+        first = parts[0]
+        return type(first)(type(first.value).concat([part.value for part in parts]))
 
-    def weigh(self, bits: sint, constants: Sequence[float]) -> Numbers:
-        return Numbers(sfix._new(bits * _public(constants).v, k=sfix.k, f=sfix.f))
+    def combine(self, terms: Sequence[tuple[Numbers, float]], constant: float = 0.0) -> Numbers:
+        bits = sfix.f
+        total = cint(round(constant * 2.0 ** (2 * bits)))
+        for x, c in terms:
+            total = x.value.v * cint(round(c * 2.0**bits)) + total
+        return _numbers(total.round(sfix.k + bits, bits, nearest=sfix.round_nearest))
 
-    def negate(self, bits: sint) -> sint:
-        return 1 - bits
+    def weigh(self, bits: Bits, constants: Sequence[float]) -> Numbers:
+        return _numbers(bits.value * _public(constants).v)
 
-    async def multiply(self, x: Numbers | sint, y: Numbers | sint) -> Numbers:
-        if not isinstance(x, Numbers):
-            x, y = y, x
-        return Numbers(x.value * (y.value if isinstance(y, Numbers) else y))
+    def negate(self, bits: Bits) -> Bits:
+        return Bits(1 - bits.value)
 
-    async def less(self, x: Numbers, y: Any) -> sint:
-        return x.value < _operand(y)
+    async def multiply(self, *pairs: tuple[Vector, Vector]) -> list[Numbers]:
+        return [Numbers(y.value * x.value if isinstance(x, Bits) else x.value * y.value) for x, y in pairs]
 
-    async def all(self, bits: sint, groups: int) -> sint:
-        size = len(bits) // groups
-        while size > 1:
-            half, odd = divmod(size, 2)
-            starts = range(0, len(bits), size)
-            left = sint.concat([bits.get_vector(start, half) for start in starts])
-            right = sint.concat([bits.get_vector(start + half, half) for start in starts])
-            products = left * right
-            parts = []
-            for group, start in enumerate(starts):
-                parts.append(products.get_vector(group * half, half))
-                if odd:
-                    parts.append(bits.get_vector(start + size - 1, 1))
-            bits, size = sint.concat(parts), half + odd
+    async def less(self, x: Numbers, y: Any) -> Bits:
+        return Bits(x.value < _operand(y))
+
+    async def all(self, bits: Bits, groups: int) -> Bits:
+        return Bits(_fold(bits.value, groups, lambda left, right: left * right))
+
+    async def numbers(self, bits: Bits) -> Bits:
         return bits
 
-    async def numbers(self, bits: sint) -> sint:
-        return bits
+
+def _numbers(value: sint) -> Numbers:
+    return Numbers(sfix._new(value, k=sfix.k, f=sfix.f))
+
+
+def _fold(x: sint, groups: int, join: Callable[[sint, sint], sint]) -> sint:
+    """Element k joins part k mod groups; halves of the vector at a time."""
+    while len(x) > groups:
+        half, odd = divmod(len(x) // groups, 2)
+        size = half * groups
+        joined = join(x.get_vector(0, size), x.get_vector(size, size))
+        x = sint.concat([joined, x.get_vector(2 * size, groups)]) if odd else joined
+    return x

@@ -51,7 +51,7 @@ class Channel:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connection
         self.position = position
-        self._timeout_sec = timeout_sec
+        self.timeout_sec = timeout_sec
         self.peer = peer
         self.sent_bytes = 0
         self.received_bytes = 0
@@ -71,14 +71,14 @@ class Channel:
         """Send one message of at most 4 GiB."""
         if len(payload) > _LONGEST_MESSAGE:
             raise ValueError(f"a message of {len(payload)} bytes is longer than 4 GiB")
-        deadline = time.monotonic() + self._timeout_sec
+        deadline = time.monotonic() + self.timeout_sec
         self._write(_HEADER.pack(len(payload)) + payload[:_CHUNK], deadline)
         if len(payload) > _CHUNK:
             self._write(memoryview(payload)[_CHUNK:], deadline)
 
     def receive(self) -> bytes:
         """Receive one message; waits at most the timeout."""
-        deadline = time.monotonic() + self._timeout_sec
+        deadline = time.monotonic() + self.timeout_sec
         (length,) = _HEADER.unpack(self._read(_HEADER.size, deadline))
         return self._read(length, deadline)
 
@@ -94,7 +94,7 @@ class Channel:
         Raises:
             DisagreementError: the peer announces another length, so it runs another program.
         """
-        deadline = time.monotonic() + self._timeout_sec
+        deadline = time.monotonic() + self.timeout_sec
         first = _HEADER.size + min(len(payload), _CHUNK)
         self._write(_HEADER.pack(len(payload)) + payload[:_CHUNK], deadline)
         begin = self._read(_HEADER.size, deadline, most=first)  # a short message arrives in one read
@@ -137,7 +137,7 @@ class Channel:
             self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
             self._socket.sendall(data)
         except TimeoutError:
-            raise self.error(PeerTimeoutError, f"took no data for {self._timeout_sec:g} s") from None
+            raise self.error(PeerTimeoutError, f"took no data for {self.timeout_sec:g} s") from None
         except OSError as error:
             raise self.error(*_cause(error)) from None
         self.sent_bytes += len(data)
@@ -150,7 +150,7 @@ class Channel:
                 self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
                 part = self._socket.recv(min(most - count, _RECORD))
             except TimeoutError:
-                raise self.error(PeerTimeoutError, f"silent for {self._timeout_sec:g} s") from None
+                raise self.error(PeerTimeoutError, f"silent for {self.timeout_sec:g} s") from None
             except OSError as error:
                 raise self.error(*_cause(error)) from None
             if not part:

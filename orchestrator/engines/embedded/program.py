@@ -23,7 +23,7 @@ from orchestrator.sharing.ring import MASK128, reduce64, truncate
 from orchestrator.sharing.shares import ScalarShare, VectorShare
 from orchestrator.sharing.upload import Correlated, Upload
 
-__all__ = ["PROGRAMS", "absorb", "aggregate", "demand", "score_names", "secret_factors"]
+__all__ = ["PROGRAMS", "absorb", "aggregate", "demand", "scaled_sum", "score_names", "secret_factors"]
 
 
 def score_names(parameters: RoundParameters) -> list[str]:
@@ -78,7 +78,7 @@ async def aggregate(
     if program == "faithful":
         return await _elementwise(ops, parameters, vectors, scalars, uploads, model)
     weights = await secret_factors(ops, parameters, scalars)
-    return await _scaled_sum(ops, vectors, weights, uploads, model)
+    return await scaled_sum(ops, vectors, weights, uploads, model)
 
 
 def absorb(model: VectorShare, update: Correlated) -> VectorShare:
@@ -86,7 +86,7 @@ def absorb(model: VectorShare, update: Correlated) -> VectorShare:
     return VectorShare(model.values + update.product, model.scale_bits, model.owner)
 
 
-async def _scaled_sum(
+async def scaled_sum(
     ops: SharedArithmetic,
     vectors: VectorFormat,
     weights: ScalarShare,

@@ -62,7 +62,7 @@ class Server(ABC):
 
         Args:
             peer: the connection to the other server, for the rounds.
-            supply: a connection for preprocessing alone: to the dealer, or a second one to the other server.
+            supply: a connection beside it: to the dealer, or a second one to the other server.
         """
         self._peer, self._supply = peer, supply
         self._run: bytes = order["run"]
@@ -260,7 +260,7 @@ def _meet(
     identity: Identity,
     position: Position,
 ) -> tuple[Channel, Channel]:
-    """A connection to the other server for the rounds, and one for preprocessing: to it too, or to the dealer."""
+    """A connection to the other server for the rounds, and one beside it: to it too, or to the dealer."""
     session, timeout_sec = assignment.session, assignment.timeout_sec
 
     def other(position: Position) -> Channel:

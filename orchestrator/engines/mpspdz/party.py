@@ -80,7 +80,7 @@ class Party:
                 result any more.
 
         Returns:
-            What it cost, and the seconds from start to end of the process.
+            What it cost.
 
         Raises:
             PortInUseError: choose another base.
@@ -120,7 +120,7 @@ class Party:
             how = f"status {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
             raise PartyError(f"ended with {how}{_said(text)}")
         try:
-            return parse_cost(text), time.monotonic() - started
+            return parse_cost(text)
         except ValueError as error:
             raise PartyError(str(error)) from None
 

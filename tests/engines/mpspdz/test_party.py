@@ -32,9 +32,8 @@ def test_a_party_runs_in_a_folder_of_its_own(party):
     write_party(
         party.installation.home, f"Path('arguments').write_text(' '.join(sys.argv[1:]))\n{say('semi2k-128-P0.txt')}"
     )
-    cost, seconds = party.run("localhost", 5000, 20.0)
+    cost = party.run("localhost", 5000, 20.0)
     assert (cost.online_bytes, cost.online_rounds) == (208, 8)
-    assert seconds > 0
     given = (party.folder / "arguments").read_text()
     assert given == (
         "-p 1 -N 2 -pn 5000 -h localhost -v -R 128 -o no_memory_output -E 40 -e assisted-3-0-f2gnn-0.5-4.0-2.0-8.0"

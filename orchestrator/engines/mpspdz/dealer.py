@@ -1,0 +1,63 @@
+"""The dealer of `dealer-ring` as a process: `python -m` this module.
+
+Parties: the dealer, party 2, and the two servers' parties 0 and 1. The dealer gives correlated randomness to both; it
+receives no share and no opening, and must collude with neither server. It runs a party for every round that server 0
+announces, and tells both servers what that party sent. Channel: MP-SPDZ's own TLS, and mutual TLS with the servers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mpc_programs.rules import RoundParameters
+from orchestrator.engines.embedded.channel import Channel, Position, accept
+from orchestrator.engines.embedded.process import begin
+from orchestrator.engines.mpspdz.compiler import Shape, compile_program
+from orchestrator.engines.mpspdz.installation import Installation
+from orchestrator.engines.mpspdz.party import Party, PartyError
+from orchestrator.errors import ConfigError, PeerLostError
+
+__all__ = ["main"]
+
+_HOST = "127.0.0.1"
+
+
+def serve(servers: dict[str, Channel], position: Position, timeout_sec: float) -> None:
+    """Run a party whenever server 0 says so, until its connection closes."""
+    first = servers["server 0"]
+    while True:
+        first.wait()
+        try:
+            order = first.receive_message()
+        except PeerLostError:
+            return
+        position.enter("online", order["round"])
+        reply = _run(order, first, timeout_sec)
+        for channel in servers.values():
+            channel.send_message(reply)
+
+
+def _run(order: dict[str, Any], lifeline: Channel, timeout_sec: float) -> dict[str, Any]:
+    shape = Shape(order["program"], "dealer-ring", RoundParameters(**order["parameters"]), order["length"])
+    installation = Installation(Path(order["home"]))
+    try:
+        compiled = compile_program(installation, shape, Path(order["cache"]))
+        with Party(installation, shape, compiled, 2) as party:
+            cost = party.run(_HOST, order["port"], timeout_sec, lifeline)
+    except (ConfigError, PartyError, OSError) as error:
+        return {"error": f"its party: {error}"}
+    return {"sent_bytes": cost.online_bytes + cost.preprocessing_bytes}
+
+
+def main() -> None:
+    assignment, identity, listener = begin({})
+    position = Position("start")
+    both = ("server 0", "server 1")
+    servers = accept(listener, both, identity, assignment.session, position, assignment.timeout_sec)
+    listener.close()
+    serve(servers, position, assignment.timeout_sec)
+
+
+if __name__ == "__main__":
+    main()
