@@ -67,9 +67,7 @@ class Party:
         """The party's file of shares."""
         return self.folder / "Persistence" / f"Transactions-P{self.index}.data"
 
-    def run(
-        self, host: str, port: int, timeout_sec: float, lifeline: Waitable | None = None
-    ) -> tuple[PartyCost, float]:
+    def run(self, host: str, port: int, timeout_sec: float, lifeline: Waitable | None = None) -> PartyCost:
         """Run the program with the other parties, who must be started within the time too.
 
         Args:
