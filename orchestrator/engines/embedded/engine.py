@@ -131,6 +131,7 @@ class TwoServerEngine(Engine):
         self._position = Position("start", 0)
         run, session = secrets.token_bytes(16), secrets.token_bytes(16)
         model = self._vectors.encode_model(parameters).astype("<u8").tobytes()
+        settings = self._session_settings(len(parameters))
         try:
             with self._folder() as folder:
                 identity = Identity.load(folder, "orchestrator")
@@ -153,7 +154,7 @@ class TwoServerEngine(Engine):
                         "parameters": asdict(self._parameters),
                         "vectors": asdict(self._vectors),
                         "noise_stddev": self._noise_stddev,
-                        "engine": self._settings,
+                        "engine": settings,
                         "model": model,
                         "peer": addresses["server 1"],
                         "dealer": addresses.get("dealer"),
@@ -165,6 +166,14 @@ class TwoServerEngine(Engine):
             raise
         keys = tuple(bytes.fromhex(self._children[role].ready["public_key"]) for role in ("server 0", "server 1"))
         self._encoder = SealingEncoder(run, keys, self._parameters, self._vectors, self._clip_norm, self._program)
+
+    def _session_settings(self, length: int) -> dict[str, Any]:
+        """What the servers must know and hold alike, once for each start; what it makes, `close` removes.
+
+        Args:
+            length: d, the number of model parameters.
+        """
+        return self._settings
 
     def prepare(self, round: int) -> None:
         for channel in self._channels.values():

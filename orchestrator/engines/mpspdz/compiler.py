@@ -1,4 +1,4 @@
-"""Our `.mpc` programs, compiled once for each shape and kept under a digest of everything that went into them."""
+"""Our `.mpc` programs, compiled once for each job and kept under a digest of everything that went into them."""
 
 from __future__ import annotations
 
@@ -12,69 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import mpc_programs
-from mpc_programs.rules import PROGRAMS, RoundParameters
 from orchestrator.engines.mpspdz.installation import Installation
+from orchestrator.engines.mpspdz.shape import Job
 from orchestrator.errors import ConfigError
 
-__all__ = ["Compiled", "Shape", "compile_program", "default_cache"]
+__all__ = ["Compiled", "compile_program", "default_cache"]
 
 _SOURCES = Path(mpc_programs.__file__).parent
 _TIMEOUT_SEC = 600.0
-_RING_BITS = {"assisted": 128, "scalar-first": 128, "faithful": 64}
-_FRACTION_BITS = {"assisted": 32, "scalar-first": 32, "faithful": 16}
-_TRUNCATION_SECURITY = 40
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a compiled round depends on.
-
-    Attributes:
-        program: one of `mpc_programs.rules.PROGRAMS`.
-        protocol: "semi2k" or "dealer-ring".
-        parameters: the public side of the arithmetic.
-        length: d, the number of model parameters; `assisted` does not depend on it and ignores it.
-    """
-
-    program: str
-    protocol: str
-    parameters: RoundParameters
-    length: int
-
-    def __post_init__(self) -> None:
-        if self.program not in PROGRAMS:
-            raise ConfigError(f"engine.program: '{self.program}' is none of {', '.join(PROGRAMS)}")
-        if self.program == "faithful" and self.parameters.rule != "f2gnn":
-            raise ConfigError("engine.program: 'faithful' computes the paper's rule only; set method.name to f2gnn")
-
-    @property
-    def ring_bits(self) -> int:
-        return _RING_BITS[self.program]
-
-    @property
-    def fraction_bits(self) -> int:
-        """Of the scalars, and of the updates where the program clips and weighs them elementwise."""
-        return _FRACTION_BITS[self.program]
-
-    @property
-    def arguments(self) -> list[str]:
-        """For the program, in the order that `mpc_programs.mpspdz_round.arguments` reads."""
-        p = self.parameters
-        ratio = "none" if p.ratio_max is None else str(p.ratio_max)
-        length = 0 if self.program == "assisted" else self.length
-        return [str(p.cohort), str(length), p.rule, str(p.lam), str(p.tau), str(p.fairness_max), ratio]
-
-    @property
-    def compiler_options(self) -> list[str]:
-        return ["-E", self.protocol, "-R", str(self.ring_bits)]
-
-    @property
-    def party_options(self) -> list[str]:
-        """Also encrypt what `semi2k` would send in plain text; the dealer's protocol always does."""
-        options = ["-v", "-R", str(self.ring_bits), "-o", "no_memory_output"]
-        if self.program != "faithful":
-            options += ["-E", str(_TRUNCATION_SECURITY)]
-        return [*options, "-e"] if self.protocol == "semi2k" else options
 
 
 @dataclass(frozen=True)
@@ -84,58 +29,68 @@ class Compiled:
     folder: Path
     name: str
 
+    @property
+    def complete(self) -> bool:
+        return (self.folder / "Programs" / "Schedules" / f"{self.name}.sch").is_file()
+
 
 def default_cache() -> Path:
     """Where bytecode is kept: `$XDG_CACHE_HOME/safegnn/mpspdz`, by default below ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "safegnn" / "mpspdz"
 
 
-def compile_program(installation: Installation, shape: Shape, cache: Path | None = None) -> Compiled:
-    """Compile a round's program, or find it compiled.
+def compile_program(installation: Installation, job: Job, cache: Path | None = None) -> Compiled:
+    """Compile a program, or find it compiled.
 
-    The result is put in place in one step, so that a compiler which fails or is interrupted leaves nothing behind.
+    The result is put in place in one step: a compiler that fails or is interrupted leaves nothing behind, and of two
+    processes that compile the same, the second one finds the first one's result.
 
     Raises:
         ConfigError: the compiler fails or cannot write; with its last line.
     """
-    source = _SOURCES / f"{shape.program}.mpc"
-    name = "-".join([shape.program, *shape.arguments])
-    folder = (cache or default_cache()) / _digest(installation, shape)
-    if (folder / "Programs" / "Schedules" / f"{name}.sch").is_file():
-        return Compiled(folder, name)
-    command = [sys.executable, str(installation.compiler), *shape.compiler_options, str(source), *shape.arguments]
+    source = _SOURCES / f"{job.program}.mpc"
+    name = "-".join([job.program, *job.arguments])
+    compiled = Compiled((cache or default_cache()) / _digest(installation, job), name)
+    if compiled.complete:
+        return compiled
+    command = [sys.executable, str(installation.compiler), *job.compiler_options, str(source), *job.arguments]
     paths = [str(_SOURCES.parent), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    folder = compiled.folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix="compiling-") as scratch:
+            place = Path(scratch) / "result"
+            place.mkdir()
             done = subprocess.run(
-                command, cwd=scratch, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_SEC
+                command, cwd=place, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_SEC
             )
             if done.returncode != 0:
                 raise ConfigError(f"MP-SPDZ: {source.name} does not compile: {_last_line(done.stderr or done.stdout)}")
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            (Path(scratch) / "Programs").rename(folder / "Programs")
+            _put_in_place(place, compiled)
     except OSError as error:
         raise ConfigError(f"MP-SPDZ: cannot compile in {folder.parent}: {error.strerror or error}") from None
     except subprocess.TimeoutExpired:
         raise ConfigError(f"MP-SPDZ: compiling {source.name} took more than {_TIMEOUT_SEC:g} s") from None
-    return Compiled(folder, name)
+    return compiled
 
 
-def _digest(installation: Installation, shape: Shape) -> str:
-    """Of our sources, the shape and the compiler's version."""
+def _put_in_place(place: Path, compiled: Compiled) -> None:
+    try:
+        place.rename(compiled.folder)
+    except OSError:  # it is there: another process was faster, or somebody has damaged it
+        if not compiled.complete:
+            shutil.rmtree(compiled.folder, ignore_errors=True)
+            place.rename(compiled.folder)
+
+
+def _digest(installation: Installation, job: Job) -> str:
+    """Of our sources, the job, and the installation that compiles it."""
     digest = hashlib.sha256()
     for path in sorted([*_SOURCES.glob("*.py"), *_SOURCES.glob("*.mpc")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    for text in (
-        shape.program,
-        *shape.compiler_options,
-        *shape.arguments,
-        str(installation.home),
-        installation.version,
-    ):
+    origin = (str(installation.home), installation.version)
+    for text in (job.program, *job.compiler_options, *job.arguments, *origin):
         digest.update(text.encode() + b"\0")
     return digest.hexdigest()[:16]
 

@@ -1,8 +1,8 @@
 """The dealer of `dealer-ring` as a process: `python -m` this module.
 
 Parties: the dealer, party 2, and the two servers' parties 0 and 1. The dealer gives correlated randomness to both; it
-receives no share and no opening, and must collude with neither server. It runs a party for every round that server 0
-announces, and tells both servers what that party sent. Channel: MP-SPDZ's own TLS, and mutual TLS with the servers.
+receives no share and no opening, and must collude with neither server. It runs a party whenever server 0 asks for one,
+and tells both servers what that party sent. Channel: MP-SPDZ's own TLS, and mutual TLS with the servers.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 from mpc_programs.rules import RoundParameters
 from orchestrator.engines.embedded.channel import Channel, Position, accept
 from orchestrator.engines.embedded.process import begin
-from orchestrator.engines.mpspdz.compiler import Shape, compile_program
+from orchestrator.engines.mpspdz.compiler import compile_program
 from orchestrator.engines.mpspdz.installation import Installation
-from orchestrator.engines.mpspdz.party import Party, PartyError
+from orchestrator.engines.mpspdz.party import Party, PartyError, PortInUseError
+from orchestrator.engines.mpspdz.shape import Shape
 from orchestrator.errors import ConfigError, PeerLostError
 
 __all__ = ["main"]
@@ -30,24 +31,33 @@ def serve(servers: dict[str, Channel], position: Position, timeout_sec: float) -
         first.wait()
         try:
             order = first.receive_message()
+            position.enter("online", order["round"])
+            reply = {"port": order["port"], **_run(order, first, timeout_sec)}
+            for channel in servers.values():
+                channel.send_message(reply)
         except PeerLostError:
             return
-        position.enter("online", order["round"])
-        reply = _run(order, first, timeout_sec)
-        for channel in servers.values():
-            channel.send_message(reply)
 
 
-def _run(order: dict[str, Any], lifeline: Channel, timeout_sec: float) -> dict[str, Any]:
+def _run(order: dict[str, Any], first: Channel, timeout_sec: float) -> dict[str, Any]:
+    """What the dealer's party sent; or what went wrong, and whether that was its own fault."""
     shape = Shape(order["program"], "dealer-ring", RoundParameters(**order["parameters"]), order["length"])
     installation = Installation(Path(order["home"]))
     try:
         compiled = compile_program(installation, shape, Path(order["cache"]))
-        with Party(installation, shape, compiled, 2) as party:
-            cost = party.run(_HOST, order["port"], timeout_sec, lifeline)
-    except (ConfigError, PartyError, OSError) as error:
-        return {"error": f"its party: {error}"}
+        with Party(installation, shape, compiled, 2, Path(order["scratch"])) as party:
+            cost = party.run(_HOST, order["port"], timeout_sec, {first: _abandon})
+    except PartyError as error:
+        in_use = isinstance(error, PortInUseError)
+        return {"error": f"its party: {error}", "own": error.blamed == "own", "port_in_use": in_use}
+    except (ConfigError, OSError) as error:
+        return {"error": str(error), "own": True}
     return {"sent_bytes": cost.online_bytes + cost.preprocessing_bytes}
+
+
+def _abandon() -> None:
+    """Server 0 orders another run, or has gone."""
+    raise PartyError("nobody waits for the result any more", blamed="other")
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.engines.mpspdz.installation import PARTIES, TESTED_VERSIONS, Installation, certificate_fault, find
+from orchestrator.engines.mpspdz.ports import free_ports
 from orchestrator.errors import ConfigError
 
-__all__ = ["Finding", "examine", "free_port"]
+__all__ = ["Finding", "examine"]
 
 _NEEDED_FLAGS = {"x86_64": ("aes", "pclmulqdq", "avx2")}
 """What the official binaries and the OT extension use."""
@@ -103,30 +103,6 @@ def _processor() -> Finding:
 
 def _ports() -> Finding:
     try:
-        return Finding("free ports", "ok", f"e.g. {free_port(max(PARTIES.values()))}")
+        return Finding("free ports", "ok", f"e.g. {free_ports(max(PARTIES.values()))}")
     except OSError as error:
         return Finding("free ports", "fault", str(error), "end processes that listen on many ports")
-
-
-def free_port(count: int) -> int:
-    """A base such that `count` ports from it on are free now. Another process may take one before they are used.
-
-    Raises:
-        OSError: none was found.
-    """
-    for _ in range(100):
-        with socket.socket() as first:
-            first.bind(("", 0))
-            base = first.getsockname()[1]
-        held = []
-        try:
-            for port in range(base, base + count):
-                held.append(socket.socket())
-                held[-1].bind(("", port))
-            return base
-        except (OSError, OverflowError):
-            continue
-        finally:
-            for each in held:
-                each.close()
-    raise OSError(f"no {count} free ports in a row")

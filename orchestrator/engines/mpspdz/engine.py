@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,8 +10,10 @@ import numpy as np
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.engines.embedded.engine import TwoServerEngine
-from orchestrator.engines.mpspdz.compiler import Shape, compile_program, default_cache
+from orchestrator.engines.mpspdz.compiler import compile_program, default_cache
 from orchestrator.engines.mpspdz.installation import find
+from orchestrator.engines.mpspdz.scratch import private_folder
+from orchestrator.engines.mpspdz.shape import Shape
 from orchestrator.errors import ConfigError
 from orchestrator.sharing.fixed_point import SCALAR_BITS, VectorFormat
 
@@ -44,10 +47,12 @@ class MpSpdzEngine(TwoServerEngine):
         """
         if program == "scalar-first" and vectors.weight_bits != SCALAR_BITS:
             raise ConfigError(f"sharing.weight_bits: scalar-first on MP-SPDZ takes {SCALAR_BITS}")
+        Shape(program, protocol, parameters, 0)  # says so where the program cannot compute this
         self._installation, self._cache = find(home), cache or default_cache()
         self._protocol = protocol
         self._installation.binary(protocol)
         self._installation.check_certificates(protocol)
+        self._scratch: Path | None = None
         here = "orchestrator.engines.mpspdz"
         modules = {"server 0": f"{here}.server", "server 1": f"{here}.server"}
         if protocol == "dealer-ring":
@@ -66,3 +71,18 @@ class MpSpdzEngine(TwoServerEngine):
             self._installation, Shape(self._program, self._protocol, self._parameters, len(parameters)), self._cache
         )
         super().start(parameters)
+
+    def _session_settings(self, length: int) -> dict[str, Any]:
+        """Adds the folder for the parties' files. It is the engine's, so that it goes also where a server is killed."""
+        values = 0 if self._program == "assisted" else (self._parameters.cohort + 1) * length
+        try:
+            self._scratch = private_folder(16 * values)
+        except OSError as error:
+            raise ConfigError(f"MP-SPDZ: no folder for share files: {error.filename}: {error.strerror}") from None
+        return {**self._settings, "scratch": str(self._scratch)}
+
+    def close(self) -> None:
+        super().close()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None

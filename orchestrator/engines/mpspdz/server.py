@@ -10,8 +10,6 @@ servers' own is mutual TLS (`tls`). What is opened inside MP-SPDZ is masked by i
 
 from __future__ import annotations
 
-import re
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -19,17 +17,18 @@ from typing import Any
 import numpy as np
 
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
-from orchestrator.engines.embedded.channel import Channel
+from orchestrator.engines.embedded.channel import Channel, ready
 from orchestrator.engines.embedded.preprocessing import Tally
 from orchestrator.engines.embedded.program import scaled_sum
 from orchestrator.engines.embedded.server import Server, main, run_with
-from orchestrator.engines.mpspdz.compiler import Shape, compile_program
-from orchestrator.engines.mpspdz.doctor import free_port
+from orchestrator.engines.mpspdz.compiler import compile_program
 from orchestrator.engines.mpspdz.installation import PARTIES, Installation
 from orchestrator.engines.mpspdz.output import PartyCost
-from orchestrator.engines.mpspdz.party import Party, PartyError
+from orchestrator.engines.mpspdz.party import Party, PartyError, PortInUseError
 from orchestrator.engines.mpspdz.persistence import integers, read_shares, words, write_shares
-from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, ProtocolError
+from orchestrator.engines.mpspdz.ports import free_ports, is_free
+from orchestrator.engines.mpspdz.shape import Shape
+from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.sharing.fixed_point import SCALAR_BITS
 from orchestrator.sharing.ring import truncate
 from orchestrator.sharing.shares import ScalarShare, VectorShare
@@ -39,9 +38,8 @@ __all__ = ["MpSpdzServer"]
 
 _HOST = "127.0.0.1"
 _ATTEMPTS = 20
-_BLAMED = re.compile(
-    r"because party (\d+) encountered|because (another) party|most likely due to a problem on the (other) side"
-)
+_DONE, _AGAIN = b"\0", b"\1"
+_HEARING_SEC = 5.0
 
 
 class MpSpdzServer(Server):
@@ -51,14 +49,14 @@ class MpSpdzServer(Server):
         super().setup(order, peer, supply)
         settings = order["engine"]
         self._installation = Installation(Path(settings["home"]))
-        self._cache = Path(settings["cache"])
+        self._cache, self._scratch = Path(settings["cache"]), Path(settings["scratch"])
         self._shape = Shape(self._program, settings["protocol"], self._parameters, len(self._model.values))
+        self._dealer = supply if settings["protocol"] == "dealer-ring" else None
         self._dealer_order = {
             "program": self._program,
             "parameters": order["parameters"],
             "length": self._shape.length,
-            "home": settings["home"],
-            "cache": settings["cache"],
+            **{name: settings[name] for name in ("home", "cache", "scratch")},
         }
 
     def compute(self, number: int, cohort: list[int], uploads: list[Upload]) -> tuple[VectorShare, dict[str, Any]]:
@@ -67,18 +65,18 @@ class MpSpdzServer(Server):
         self._agree({"round": number, "cohort": cohort})
         own_seconds = time.perf_counter() - started
         inputs, outputs = self._inputs(uploads), self._output_count()
+        ring_bits = self._shape.ring_bits
         try:
             compiled = compile_program(self._installation, self._shape, self._cache)
-            with Party(self._installation, self._shape, compiled, self.index) as party:
+            with Party(self._installation, self._shape, compiled, self.index, self._scratch) as party:
                 write_shares(party.shares, inputs)
-                port = self._free_port(number)
                 self._position.enter("online", number)
-                cost = self._run_party(party, port, number)
-                shares = read_shares(party.shares, self._shape.ring_bits, len(inputs), outputs)
+                cost, dealt = self._run_parties(party, number)
+                shares = read_shares(party.shares, ring_bits, len(inputs), outputs)
         except (ConfigError, ValueError, OSError) as error:
             reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
             raise self._failure(reason) from None
-        dealt, resumed = self._dealt_bytes(), time.perf_counter()
+        resumed = time.perf_counter()
         result = self._result(shares, uploads)
         ended = time.perf_counter()
         online_seconds = own_seconds + cost.online_seconds + ended - resumed
@@ -118,48 +116,85 @@ class MpSpdzServer(Server):
         total = shares[:, 0] << np.uint64(self._vectors.model_bits - scale)
         return VectorShare(self._start.values - total, self._vectors.model_bits, self.index)
 
-    def _free_port(self, number: int) -> int:
-        """A base port that server 0 finds and whose own port server 1 finds free too."""
+    def _run_parties(self, party: Party, number: int) -> tuple[PartyCost, int]:
+        """Run the parties, again on other ports where these are taken; what this server's cost and the dealer sent.
+
+        When its party has ended each server says so to the other one, which hears it while its own party still runs.
+        """
         for _ in range(_ATTEMPTS):
-            own = free_port(PARTIES[self._shape.protocol]) if self.index == 0 else 0
+            port = self._agree_on_ports(number)
+            heard: dict[str, Any] = {}
+            watch = {self._orchestrator: _abandon, self._peer: lambda: self._hear_peer(heard)}  # noqa: B023
+            if self._dealer is not None:
+                watch[self._dealer] = lambda: self._hear_dealer(heard, port)  # noqa: B023
+            cost = None
+            try:
+                cost = party.run(_HOST, port, self._peer.timeout_sec, watch)
+            except PortInUseError:
+                pass
+            except PartyError as error:
+                raise self._blame(error, heard, port) from None
+            self._peer.send(_DONE if cost else _AGAIN)
+            if "peer" not in heard:
+                self._hear_peer(heard, end_party=False)
+            if cost is None or heard["peer"] != _DONE:
+                continue
+            if self._dealer is None:
+                return cost, 0
+            if "dealer" not in heard:
+                self._hear_dealer(heard, port, end_party=False)
+            if "error" in heard["dealer"]:
+                raise self._dealer.error(DisagreementError, heard["dealer"]["error"])
+            return cost, int(heard["dealer"]["sent_bytes"]) // 2  # it serves both servers alike
+        raise self._failure("found no free ports")
+
+    def _agree_on_ports(self, number: int) -> int:
+        """A base port that server 0 finds and whose own port server 1 finds free too; the dealer is told."""
+        for _ in range(_ATTEMPTS):
+            own = free_ports(PARTIES[self._shape.protocol]) if self.index == 0 else 0
             port = own + int.from_bytes(self._peer.exchange(own.to_bytes(4, "little")), "little")
-            fits = self.index == 0 or _is_free(port + 1)
-            if self._peer.exchange(bytes([fits])) == b"\x01" and fits:
-                if self._shape.protocol == "dealer-ring" and self.index == 0:
-                    self._supply.send_message({**self._dealer_order, "round": number, "port": port})
+            fits = self.index == 0 or is_free(port + 1)
+            if self._peer.exchange(bytes([fits])) == b"\1" and fits:
+                if self._dealer is not None and self.index == 0:
+                    self._dealer.send_message({**self._dealer_order, "round": number, "port": port})
                 return port
         raise self._failure("found no free ports")
 
-    def _run_party(self, party: Party, port: int, number: int) -> PartyCost:
-        try:
-            return party.run(_HOST, port, self._peer.timeout_sec, self._orchestrator)
-        except PartyError as error:
-            blamed = _BLAMED.search(str(error))
-            if blamed is None:
-                raise self._failure(str(error)) from None
-            role = f"server {1 - self.index}" if blamed.group(1) in (None, "0", "1") else "dealer"
-            raise PeerLostError(role, "online", number, f"its party was lost: {error}") from None
+    def _hear_peer(self, heard: dict[str, Any], end_party: bool = True) -> None:
+        heard["peer"] = self._peer.receive()
+        if end_party and heard["peer"] != _DONE:
+            raise PortInUseError("the other server's port is in use")
 
-    def _dealt_bytes(self) -> int:
-        """What the dealer sent to each server; it says so itself when its party has ended."""
-        if self._shape.protocol != "dealer-ring":
-            return 0
-        message = self._supply.receive_message()
-        if "error" in message:
-            raise self._supply.error(DisagreementError, str(message["error"]))
-        return int(message["sent_bytes"]) // 2
+    def _hear_dealer(self, heard: dict[str, Any], port: int, end_party: bool = True) -> None:
+        """What the dealer says when its party has ended; it may still answer an attempt on other ports."""
+        assert self._dealer is not None
+        reply = self._dealer.receive_message()
+        while reply["port"] != port:
+            reply = self._dealer.receive_message()
+        heard["dealer"] = reply
+        if end_party and reply.get("port_in_use"):
+            raise PortInUseError(reply["error"])
 
-    def _failure(self, reason: str) -> ProtocolError:
-        return PeerLostError(f"server {self.index}", self._position.phase, self._position.round, f"MP-SPDZ: {reason}")
+    def _blame(self, error: PartyError, heard: dict[str, Any], port: int) -> ProtocolError:
+        """Who is at fault when the own party failed: itself, the other server's, or the dealer's, which says so."""
+        if error.blamed == "own":
+            return self._failure(str(error), stalled=error.stalled)
+        if self._dealer is not None:
+            if "dealer" not in heard and ready([self._dealer], _HEARING_SEC):
+                self._hear_dealer(heard, port, end_party=False)
+            reply = heard.get("dealer", {})
+            if reply.get("own") or (not reply and error.blamed == "2"):
+                reason = reply.get("error", f"its party was lost: {error}")
+                return self._failure(reason, "dealer", error.stalled)
+        return self._failure(f"its party was lost: {error}", f"server {1 - self.index}", error.stalled)
+
+    def _failure(self, reason: str, peer: str = "", stalled: bool = False) -> ProtocolError:
+        kind = PeerTimeoutError if stalled else PeerLostError
+        return kind(peer or f"server {self.index}", self._position.phase, self._position.round, f"MP-SPDZ: {reason}")
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
+def _abandon() -> None:
+    raise PartyError("nobody waits for the result any more")
 
 
 if __name__ == "__main__":

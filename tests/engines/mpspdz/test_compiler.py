@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.engines.mpspdz.compiler import Shape, compile_program
+from orchestrator.engines.mpspdz.compiler import compile_program
+from orchestrator.engines.mpspdz.shape import Shape
 from orchestrator.errors import ConfigError
 
 PARAMETERS = RoundParameters("f2gnn", 3, ratio_max=8.0)

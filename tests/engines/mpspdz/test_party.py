@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.engines.mpspdz.compiler import Shape, compile_program
+from orchestrator.engines.mpspdz.compiler import compile_program
 from orchestrator.engines.mpspdz.party import Party, PartyError, PortInUseError
+from orchestrator.engines.mpspdz.shape import Shape
 from orchestrator.errors import ConfigError
 from tests.engines.mpspdz.conftest import write_party
 
@@ -20,7 +21,8 @@ SHAPE = Shape("assisted", "semi2k", RoundParameters("f2gnn", 3, ratio_max=8.0), 
 
 @pytest.fixture
 def party(standin, tmp_path):
-    with Party(standin, SHAPE, compile_program(standin, SHAPE, tmp_path / "cache"), 1) as party:
+    (tmp_path / "scratch").mkdir()
+    with Party(standin, SHAPE, compile_program(standin, SHAPE, tmp_path / "cache"), 1, tmp_path / "scratch") as party:
         yield party
 
 
@@ -83,8 +85,12 @@ def test_a_party_ends_when_nobody_waits_for_it(party):
     write_party(party.installation.home, "print('here', flush=True)\ntime.sleep(60)")
     left, right = socket.socketpair()
     threading.Timer(0.05, right.close).start()
+
+    def abandon():
+        raise PartyError("nobody waits")
+
     with left, pytest.raises(PartyError, match="nobody waits"):
-        party.run("localhost", 5000, 20.0, left)
+        party.run("localhost", 5000, 20.0, {left: abandon})
 
 
 def test_an_end_without_costs_is_no_result(party):
