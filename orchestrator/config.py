@@ -90,6 +90,7 @@ class ClientsConfig(_Section):
     min_nodes: int = Field(1, ge=1, description="redraw egos whose network is smaller")
     features: Literal["float", "truncated"] = Field("float", description="truncated: towards zero, as the reference")
     balance_self_loops: bool = Field(False, description="count self-loops as intra-group edges in B")
+    batch: int = Field(1, ge=1, description="clients that a process trains together; pays for many small networks")
 
 
 class ModelConfig(_Section):
@@ -127,6 +128,16 @@ class MethodConfig(_Section):
         "global", description="what a client that never took part holds as its previous local model"
     )
     score_max: float = Field(2.0, gt=0, le=2**20, description="public cap of the fairness score")
+    stateful: bool = Field(
+        True,
+        description="false: a client keeps nothing between participations, neither Adam's moments nor its local model",
+    )
+
+    @model_validator(mode="after")
+    def _own_models_need_a_state(self) -> MethodConfig:
+        if self.local_init == "own" and not self.stateful:
+            raise ValueError("method.local_init is own: method.stateful = false leaves no local model to start from")
+        return self
 
     @model_validator(mode="after")
     def _final_score_fits(self) -> MethodConfig:
