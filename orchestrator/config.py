@@ -129,15 +129,8 @@ class MethodConfig(_Section):
     )
     score_max: float = Field(2.0, gt=0, le=2**20, description="public cap of the fairness score")
     stateful: bool = Field(
-        True,
-        description="false: a client keeps nothing between participations, neither Adam's moments nor its local model",
+        True, description="false: every participation of a client is as its first, without moments or a local model"
     )
-
-    @model_validator(mode="after")
-    def _own_models_need_a_state(self) -> MethodConfig:
-        if self.local_init == "own" and not self.stateful:
-            raise ValueError("method.local_init is own: method.stateful = false leaves no local model to start from")
-        return self
 
     @model_validator(mode="after")
     def _final_score_fits(self) -> MethodConfig:
