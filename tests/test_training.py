@@ -208,13 +208,13 @@ def test_the_plaintext_engine_is_its_own_audit(whole):
 
 
 @pytest.mark.parametrize("engine", ["plaintext", "embedded"])
-def test_noise_has_standard_deviation_two_sigma_c(tiny, tmp_path, engine):
+@pytest.mark.parametrize(("how", "factor"), [("split", 1.0), ("each_full", 2**0.5)])
+def test_noise_has_standard_deviation_two_sigma_c_or_that_from_each_server(tiny, tmp_path, engine, how, factor):
     options = ["federation.rounds=1", "model.hidden=64"]
     plain = run(tiny(tmp_path, *options, "privacy={clip_norm: 0.5}"))[1][0]
-    noisy = run(
-        tiny(tmp_path, *options, "privacy={clip_norm: 0.5, noise_multiplier: 0.3}", f"engine.name={engine}"), audit=True
-    )[1][0]
-    noise, stddev = noisy.parameters - plain.parameters, 2 * 0.3 * 0.5
+    privacy = f"privacy={{clip_norm: 0.5, noise_multiplier: 0.3, noise: {how}}}"
+    noisy = run(tiny(tmp_path, *options, privacy, f"engine.name={engine}"), audit=True)[1][0]
+    noise, stddev = noisy.parameters - plain.parameters, factor * 2 * 0.3 * 0.5
     count = len(noise)
     assert count > 4000
     assert abs(noise.std() / stddev - 1) < 5 / (2 * count) ** 0.5
@@ -256,8 +256,8 @@ def test_the_cohort_is_known_before_anything_is_uploaded(tiny, tmp_path):
     events: list[tuple] = []
 
     class Spy(PlaintextEngine):
-        def prepare(self, round):
-            events.append(("prepare", round))
+        def prepare(self, round, size):
+            events.append(("prepare", round, size))
 
         def submit(self, round, slot, client, upload):
             events.append(("submit", round, slot, client))
@@ -279,9 +279,9 @@ def test_the_cohort_is_known_before_anything_is_uploaded(tiny, tmp_path):
         assert submitted == set(enumerate(cohort))
         assert ("aggregate", round, tuple(cohort)) in events
     assert [event for event in events if event[0] != "submit"] == [
-        ("prepare", 1),
+        ("prepare", 1, 3),
         ("aggregate", 1, tuple(cohorts[1])),
-        ("prepare", 2),
+        ("prepare", 2, 3),
         ("aggregate", 2, tuple(cohorts[2])),
         ("close",),
     ]
@@ -293,7 +293,8 @@ def test_the_cohort_is_known_before_anything_is_uploaded(tiny, tmp_path):
 def test_a_record_is_complete_and_its_csv_agrees(whole):
     folder = whole[1]
     record = folder.records()[0]
-    assert record.keys() == {"round", "val", "test", "model_difference", "model_difference_bound"}
+    assert record.keys() == {"round", "val", "test", "model_difference", "model_difference_bound", "epsilon"}
+    assert record["epsilon"] is None  # nothing is claimed without noise
     assert record["val"].keys() == {"accuracy", "auc", "delta_sp", "delta_eo", "counts", "undefined"}
     header, first, *_ = (folder.path / "metrics.csv").read_text().splitlines()
     row = dict(zip(header.split(","), first.split(","), strict=True))

@@ -30,7 +30,6 @@ from orchestrator.engines.embedded.openings import release
 from orchestrator.engines.embedded.process import Assignment
 from orchestrator.engines.embedded.tls import Identity, create_certificates
 from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
-from orchestrator.privacy.noise import server_stddev
 from orchestrator.sharing.fixed_point import VectorFormat
 from orchestrator.sharing.shares import VectorShare
 
@@ -69,7 +68,7 @@ class EmbeddedEngine(Engine):
         vectors: VectorFormat,
         *,
         clip_norm: float | None = None,
-        noise_multiplier: float = 0.0,
+        noise_stddev: float = 0.0,
         program: Literal["assisted", "scalar-first", "faithful"] = "assisted",
         preprocessing: Literal["ot", "dealer"] = "ot",
         timeout_sec: float = 60.0,
@@ -82,7 +81,7 @@ class EmbeddedEngine(Engine):
             parameters: the public side of the round's arithmetic.
             vectors: fixed-point format of updates and model.
             clip_norm: C; None where updates are not clipped.
-            noise_multiplier: sigma; each server adds N(0, 2 sigma^2 C^2).
+            noise_stddev: absolute standard deviation of the noise that each server adds to its share.
             program: see `orchestrator.engines.embedded.program.aggregate`.
             preprocessing: "ot", by the two servers alone, or "dealer", by a third process.
             timeout_sec: longest silence of a peer.
@@ -95,7 +94,7 @@ class EmbeddedEngine(Engine):
         """
         self._parameters, self._vectors, self._clip_norm = parameters, vectors, clip_norm
         self._program = program
-        self._noise_stddev = server_stddev(noise_multiplier, clip_norm)
+        self._noise_stddev = noise_stddev
         vectors.check_noise(self._noise_stddev)
         self._timeout_sec = timeout_sec
         self._roles = [role for role in _MODULES if preprocessing == "dealer" or role != "dealer"]
@@ -166,7 +165,7 @@ class EmbeddedEngine(Engine):
         keys = tuple(bytes.fromhex(self._children[role].ready["public_key"]) for role in ("server 0", "server 1"))
         self._encoder = SealingEncoder(run, keys, self._parameters, self._vectors, self._clip_norm, self._program)
 
-    def prepare(self, round: int) -> None:
+    def prepare(self, round: int, size: int) -> None:
         for channel in self._channels.values():
             self._send(channel, {"type": "prepare", "round": round})
 
