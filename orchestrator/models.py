@@ -40,6 +40,7 @@ from orchestrator.seeding import derived_seed
 __all__ = [
     "GCN",
     "GraphTensors",
+    "blocks",
     "gcn_logits",
     "initial_parameters",
     "load_model",
@@ -147,12 +148,12 @@ class _EachLinear(torch.autograd.Function):
         ctx.save_for_backward(x, weights)
         ctx.sizes = sizes
         y = x.new_empty(len(x), weights.shape[1])
-        blocks = zip(x.split(sizes), weights.unbind(), y.split(sizes), strict=True)
+        factors = zip(x.split(sizes), weights.unbind(), y.split(sizes), strict=True)
         if biases is None:
-            for x_i, w_i, y_i in blocks:
+            for x_i, w_i, y_i in factors:
                 torch.mm(x_i, w_i.t(), out=y_i)
         else:
-            for (x_i, w_i, y_i), b_i in zip(blocks, biases.unbind(), strict=True):
+            for (x_i, w_i, y_i), b_i in zip(factors, biases.unbind(), strict=True):
                 torch.addmm(b_i, x_i, w_i.t(), out=y_i)
         return y
 
@@ -197,12 +198,21 @@ def gcn_logits(
     if noises is not None and dropout > 0:
         sources = zip(graphs.sizes, noises, strict=True)
         factors = [_dropout_factors((size, hidden), dropout, noise) for size, noise in sources]
-        rows = rows * (factors[0] if len(factors) == 1 else torch.cat(factors))
+        rows = rows * _below(factors)
     readout = readout.squeeze(1)
     second = _each_linear(readout, [1] * len(readout), weight2.transpose(1, 2))
     values = graphs.propagate(_each_linear(rows, graphs.sizes, second.unsqueeze(1)).squeeze(1))
     offsets = (b @ c + d for b, c, d in zip(bias2.unbind(), readout.unbind(), constant.unbind(), strict=True))
-    return torch.cat([block + o for block, o in zip(values.split(graphs.sizes), offsets, strict=True)])
+    return _below([block + o for block, o in zip(blocks(values, graphs.sizes), offsets, strict=True)])
+
+
+def blocks(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+    """The blocks of so many rows that stand one below the other in x."""
+    return [x] if len(sizes) == 1 else x.split(sizes)
+
+
+def _below(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 class GCN(nn.Module):

@@ -13,7 +13,7 @@ from orchestrator.config import Config
 from orchestrator.fairness import gap_coefficients, gaps, js_distance_over_nodes, js_divergence
 from orchestrator.graphs.balance import group_balance
 from orchestrator.graphs.graph import Graph
-from orchestrator.methods.local import AdamTraining, Batch
+from orchestrator.methods.local import AdamTraining, Batch, sum_up
 from orchestrator.models import initial_parameters
 from orchestrator.seeding import derived_seed
 
@@ -70,17 +70,15 @@ class F2GNN(AdamTraining):
         """Cross-entropy plus alpha times the penalty (line 33)."""
         method, penalties = batch.config.method, cls._penalties(batch, logits)
         if method.score_from == "last_epoch":
-            for client, penalty in zip(batch.clients, penalties.tolist(), strict=True):
-                client._last_penalty = penalty
-        return super()._loss(batch, logits) + method.alpha * penalties.sum()
+            for client, penalty in zip(batch.clients, penalties, strict=True):
+                client._last_penalty = float(penalty)
+        return super()._loss(batch, logits) + method.alpha * sum_up(penalties)
 
     @classmethod
-    def _penalties(cls, batch: Batch[Self], logits: Tensor) -> Tensor:
-        """The penalty of each client, shape (b,)."""
+    def _penalties(cls, batch: Batch[Self], logits: Tensor) -> list[Tensor]:
+        """The penalty of each client."""
         probabilities = batch.each(torch.sigmoid(logits / batch.config.method.tau_fair))
-        return torch.stack(
-            [gaps(p, client._coefficients).sum() for p, client in zip(probabilities, batch.clients, strict=True)]
-        )
+        return [gaps(p, client._coefficients).sum() for p, client in zip(probabilities, batch.clients, strict=True)]
 
     def _finish(self, local: np.ndarray) -> None:
         if self.config.method.stateful:
@@ -91,9 +89,9 @@ class F2GNN(AdamTraining):
         if batch.config.method.score_from == "last_epoch":
             penalties = [client._last_penalty for client in batch.clients]
         else:
-            penalties = cls._penalties(batch, batch.logits(local)).tolist()
+            penalties = cls._penalties(batch, batch.logits(local))
         return [
-            {"balance": client._balance, "fairness": client._fairness(penalty)}
+            {"balance": client._balance, "fairness": client._fairness(float(penalty))}
             for client, penalty in zip(batch.clients, penalties, strict=True)
         ]
 

@@ -16,10 +16,10 @@ from orchestrator.config import Config
 from orchestrator.errors import RangeError
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods.base import LocalMethod, LocalUpdate
-from orchestrator.models import GraphTensors, gcn_logits
+from orchestrator.models import GraphTensors, blocks, gcn_logits
 from orchestrator.seeding import seeded_generator
 
-__all__ = ["AdamTraining", "Batch"]
+__all__ = ["AdamTraining", "Batch", "sum_up"]
 
 
 class AdamTraining(LocalMethod):
@@ -58,8 +58,8 @@ class AdamTraining(LocalMethod):
         Args:
             logits: of the training nodes, with dropout.
         """
-        pairs = zip(batch.each(logits), batch.each(batch.labels), strict=True)
-        return torch.stack([F.binary_cross_entropy_with_logits(z, y) for z, y in pairs]).sum()
+        pairs = zip(batch.each(logits), batch.clients, strict=True)
+        return sum_up([F.binary_cross_entropy_with_logits(z, client.labels) for z, client in pairs])
 
     @classmethod
     @abstractmethod
@@ -150,14 +150,12 @@ class Batch(Generic[_Client]):
         clients: the clients.
         config: their configuration.
         counts: training nodes of each client.
-        labels: float32, shape (sum of counts,).
     """
 
     def __init__(self, clients: Sequence[_Client]) -> None:
         self.clients = clients
         self.config = clients[0].config
         self.counts = [len(client.nodes) for client in clients]
-        self.labels = torch.cat([client.labels for client in clients])
         self._graphs = GraphTensors.join([client.tensors for client in clients])
         starts = np.cumsum([0, *self._graphs.sizes]).tolist()
         self._nodes = torch.cat([client.nodes + start for client, start in zip(clients, starts, strict=False)])
@@ -172,4 +170,9 @@ class Batch(Generic[_Client]):
 
     def each(self, values: Tensor) -> Sequence[Tensor]:
         """What stands at the training nodes, client by client."""
-        return values.split(self.counts)
+        return blocks(values, self.counts)
+
+
+def sum_up(values: Sequence[Tensor]) -> Tensor:
+    """The sum of scalars; of one, itself."""
+    return values[0] if len(values) == 1 else torch.stack(list(values)).sum()
