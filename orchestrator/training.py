@@ -204,7 +204,7 @@ def _audit(
     parameters = round_parameters(config)
     expected = float64_aggregate(before, parameters, config.privacy.clip_norm, trained.audits)
     largest = max(float(np.abs(upload.delta).max(initial=0.0)) for upload in trained.audits)
-    bound = vector_format(config).error_bound(config.federation.cohort, largest, parameters.gain)
+    bound = vector_format(config).error_bound(len(trained.audits), largest, parameters.gain)
     difference = float(np.abs(after - expected).max())
     if not difference <= bound:
         reason = f"the model differs from float64 by {difference:.3g}, more than the bound {bound:.3g}"

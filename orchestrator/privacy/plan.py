@@ -112,8 +112,10 @@ class PrivacyPlan:
         Scaled to noise of equal size both are one vector, so s^-2 = sigma^-2 + sigma_b^-2 (McMahan et al.,
         arXiv:1812.06210, section 3; Andrew et al., NeurIPS 2021, theorem 1).
         """
-        parts = [sigma for sigma in (self.noise_multiplier, self.bit_noise_multiplier) if sigma is not None]
-        return 0.0 if 0.0 in parts else sum(sigma**-2 for sigma in parts) ** -0.5
+        sigma, bits = self.noise_multiplier, self.bit_noise_multiplier
+        if bits is None:
+            return sigma
+        return sigma * bits / math.hypot(sigma, bits) if sigma and bits else 0.0
 
     def new_accountant(self) -> Accountant:
         """An empty accountant of the plan's kind."""

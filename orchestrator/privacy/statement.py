@@ -18,6 +18,7 @@ from orchestrator.privacy.plan import VIEWS, PrivacyPlan
 __all__ = ["account", "calibrate", "table"]
 
 _LARGEST_MULTIPLIER = 1e6
+_LARGEST_TARGET = 1e9
 _PRECISION = 1e-5
 """Relative precision of a calibrated noise multiplier; it errs towards more noise."""
 
@@ -63,8 +64,8 @@ def calibrate(plan: PrivacyPlan, rounds: int, target: float) -> PrivacyPlan:
     Raises:
         ConfigError: no noise is enough.
     """
-    if not target > 0:
-        raise ConfigError(f"target epsilon {target:g}: expected a number above 0")
+    if not 0 < target <= _LARGEST_TARGET:
+        raise ConfigError(f"target epsilon {target:g}: expected a number above 0 and up to {_LARGEST_TARGET:g}")
 
     def excess(log_multiplier: float) -> float:
         epsilon = replace(plan, noise_multiplier=math.exp(log_multiplier)).epsilon(rounds)
