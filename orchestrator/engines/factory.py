@@ -94,12 +94,14 @@ def noise_stddev(config: Config) -> float:
 def _sensitivity(config: Config) -> float:
     """Of one round's aggregate, absolute; the configuration has a clip norm wherever it has noise."""
     assert config.privacy.clip_norm is not None
+    poisson = config.federation.sampling == "poisson"
     return l2_sensitivity(
         round_parameters(config),
         config.privacy.clip_norm,
         vector_format(config),
         config.privacy.sensitivity,
-        "poisson" if config.federation.sampling == "poisson" else "fixed",
+        "poisson" if poisson else "fixed",
+        largest_cohort=config.clients.count if poisson else None,
     )
 
 

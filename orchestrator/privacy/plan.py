@@ -12,7 +12,7 @@ Formal guarantees (docs/privacy.md has the proofs and sources):
   of them is left with a discrete Gaussian mechanism of multiplier sigma. An outsider's view is that mechanism with
   independent noise added, which is post-processing: it is accounted at sigma, though it is better protected.
 * `noise = "split"` (the paper): each has sigma/sqrt(2). The sum of two discrete Gaussians is none, but on a grid as
-  fine as the ring's it differs from one by less than any number can say (Kairouz, Liu and Steinke, 2021, theorem 1):
+  fine as the ring's it differs from one by less than any number can say (Kairouz, Liu and Steinke, arXiv:2102.06387):
   an outsider is accounted at sigma, a server at sigma/sqrt(2).
 * Another client knows its own part in every round. Given that, the others are a fixed-size sample of q or q-1 among
   n-1: it is accounted at q of n-1. Poisson samples are independent: it learns nothing about the others.

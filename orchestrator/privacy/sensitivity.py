@@ -28,7 +28,7 @@ from mpc_programs.rules import RoundParameters
 from orchestrator.errors import ConfigError
 from orchestrator.sharing.fixed_point import SCALAR_BITS, VectorFormat
 
-__all__ = ["FixedDenominator", "l2_sensitivity", "largest_weight", "replacement_bound"]
+__all__ = ["FixedDenominator", "l2_sensitivity", "largest_weight", "replacement_bound", "softmax_error"]
 
 _ULP = 2.0**-SCALAR_BITS
 _CLIP_ULPS = 25
@@ -43,6 +43,7 @@ def l2_sensitivity(
     vectors: VectorFormat,
     mode: Literal["worst_case", "bounded_weights"],
     sampler: Literal["fixed", "poisson"],
+    largest_cohort: int | None = None,
 ) -> float:
     """Absolute L2 sensitivity of one round's aggregate, errors of the arithmetic on shares included.
 
@@ -52,6 +53,7 @@ def l2_sensitivity(
         vectors: the format of the vectors; no update's norm reaches `vectors.limit`.
         mode: whether the weights' public ranges are used.
         sampler: "fixed" cohorts have replace-one neighbours, "poisson" ones add/remove.
+        largest_cohort: the most clients that a cohort can have; None for `parameters.cohort`.
 
     Raises:
         ConfigError: the rule has no bound with these settings, naming the one at fault.
@@ -60,12 +62,12 @@ def l2_sensitivity(
     cut = 2.0**-vectors.weight_bits if vectors.weight_bits < SCALAR_BITS else 0.0
     coupled = mode == "worst_case" or (parameters.rule == "f2gnn" and sampler == "fixed")
     if coupled:
-        # Every weight depends on every client, so in both worlds all q factors have errors of their own.
-        # docs/privacy.md, (8): in total `_softmax_error` for the weights, which meet clipped updates, and for clip
-        # factors and products 25 ulp of weights that sum to one, and a rounding for each client.
         exact = 2.0 if mode == "worst_case" else replacement_bound(parameters)
-        weights = _softmax_error(parameters)
-        factors = _CLIP_ULPS * _ULP + q * (_ULP + cut)
+        # Every weight depends on every client, so in both worlds all q factors have errors of their own.
+        # docs/privacy.md, (8): in total `softmax_error` for the weights, which meet clipped updates, and for clip
+        # factors and products 25 ulp of weights that sum to one, and a rounding for each client.
+        most = largest_cohort or q
+        weights, factors = softmax_error(parameters, most), _CLIP_ULPS * _ULP + most * (_ULP + cut)
         return clip_norm * (exact + 2 * weights) + limit * 2 * factors
     # Here a client's factor depends on that client alone, so the others' errors cancel (docs/privacy.md, (9)).
     if parameters.rule == "fedavg":
@@ -112,6 +114,21 @@ def replacement_bound(parameters: RoundParameters) -> float:
     drift = _drift(q, 1.0, lambda c: lam / tau * c, spread_fairness)
     drift += _drift(q, width, lambda c: np.exp(c) / tau, spread_balance)
     return 2.0 * g + (1.0 - g) * min(2.0, drift)
+
+
+def softmax_error(parameters: RoundParameters, cohort: int | None = None) -> float:
+    """Bound on the sum of |error| of all weights on shares (docs/privacy.md, (8)): 64 ulp each, and common errors.
+
+    The outer softmax's sum moves all weights by a common factor, q ulp in total; errors of the combined scores, below
+    gain (64 + q) ulp, move the weights by no more than that in total.
+
+    Args:
+        cohort: q; None for `parameters.cohort`.
+    """
+    q = parameters.cohort if cohort is None else cohort
+    if parameters.rule == "fedavg":
+        return q * _ULP
+    return (64 * q + q + parameters.gain * (64 + q)) * _ULP
 
 
 @dataclass(frozen=True)
@@ -206,16 +223,6 @@ def _inner_rest(q: int, width: float) -> float:
     return math.exp(-width) * _inner(q, width)
 
 
-def _softmax_error(parameters: RoundParameters) -> float:
-    """Bound on the sum of |error| of all q weights on shares (docs/privacy.md, (8)): 64 ulp each, and common errors.
-
-    The outer softmax's sum moves all weights by a common factor, q ulp in total; errors of the combined scores, below
-    gain (64 + q) ulp, move the weights by no more than that in total.
-    """
-    q = parameters.cohort
-    return (64 * q + q + parameters.gain * (64 + q)) * _ULP if parameters.rule != "fedavg" else q * _ULP
-
-
 _Score = Callable[[np.ndarray], np.ndarray]
 """log psi: what an inner weight c adds to the combined score, lam c / tau or e^c / tau."""
 
@@ -234,7 +241,7 @@ def _drift(q: int, width: float, score: _Score, spread: float) -> float:
         spread: largest difference of two clients in the part of the combined score that does not change.
     """
     n = q - 2
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # where psi overflows, the first bound counts
         # x = e^s is the largest of the other clients' exponentials; all n remaining ones are 1, their least.
         s = _cells(0.0, width, (0.0, math.log(n), width))
         low, high = s[:-1], s[1:]
@@ -259,7 +266,7 @@ def _drift(q: int, width: float, score: _Score, spread: float) -> float:
         floor = score(mean[:-1])
         growth = np.exp(score(_ends(np.maximum, after)) - floor) - np.exp(score(_ends(np.minimum, before)) - floor)
         excess = float((growth * _ends(np.maximum, 1.0 / part)).max()) * math.exp(spread) / (q - 1)
-    return min(by_oscillation, 2.0 * excess / (1.0 + excess))
+    return min(by_oscillation, 2.0 * excess / (1.0 + excess)) if excess < math.inf else by_oscillation
 
 
 def _cells(low: float, high: float, marks: tuple[float, ...]) -> np.ndarray:
