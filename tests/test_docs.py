@@ -42,9 +42,8 @@ def test_the_readmes_account_commands_give_the_figures_beside_them(command, figu
 
 def test_the_readmes_training_with_a_budget_stops_before_it(tmp_path, monkeypatch, capsys):
     """On the README's settings for privacy and a small graph."""
-    command = next(
-        line for line in README.splitlines() if line.startswith("safegnn train") and "epsilon_budget" in line
-    )
+    lines = README.replace("\\\n", " ").splitlines()
+    command = next(line for line in lines if line.startswith("safegnn train") and "epsilon_budget" in line)
     small = [argument for setting in TINY for argument in ("--set", setting)]
     long = ["--set", "federation.rounds=40", "--set", f"run.dir='{tmp_path}'", "--json"]
     monkeypatch.setattr(sys, "argv", [*shlex.split(command), *small, *long])
