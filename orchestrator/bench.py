@@ -95,7 +95,7 @@ def bench_embedded(
         engine.start(model)
         startup = time.perf_counter() - started
         for number in range(1, repeats + 2):
-            engine.prepare(number)
+            engine.prepare(number, cohort)
             for slot, upload in enumerate(uploads):
                 sealed = engine.encoder(upload.delta, upload.norm, upload.scores, number, slot, slot)
                 engine.submit(number, slot, slot, sealed)

@@ -71,7 +71,7 @@ def train(
     warm_up()
     from orchestrator.engines.factory import create_engine
     from orchestrator.graphs import ego_networks, load_graph
-    from orchestrator.report import report
+    from orchestrator.report import privacy_report, report
     from orchestrator.training import train as run
 
     # Settings and data at fault leave no folder behind.
@@ -92,6 +92,7 @@ def train(
             engine=aggregation,
         )
     summary = report(folder, f"{settings.data.name}, {settings.method.name}, {settings.engine.name} engine")
+    summary["privacy"] = privacy_report(folder, settings)
     if as_json:
         _print_json(summary)
         return
@@ -108,6 +109,16 @@ def train(
         f"{costs['online_seconds']:.3f} s, {costs['online_bytes_server0'] / 1000:.1f} kB between the servers each way, "
         f"upload {costs['upload_bytes_per_client'] / 1000:.0f} kB per client"
     )
+    if (privacy := summary["privacy"]) is not None:
+        _out.print(
+            f"privacy of a client's whole data: epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} "
+            f"({privacy['adjacency']}, accountant {privacy['accountant']}) to whoever sees the released models; to "
+            f"another client {privacy['views']['client']:.4g}; to a server, which knows the cohorts, at most "
+            f"{privacy['views']['server']:.4g}",
+            soft_wrap=True,
+        )
+        if privacy["stopped"]:
+            _out.print(f"stopped early: {privacy['stopped']}", soft_wrap=True)
     _out.print(f"run folder: {folder.path}", soft_wrap=True)
 
 
@@ -146,6 +157,55 @@ def compare(
             f"{result.max_model_difference:.3g}, at most {result.worst_share_of_bound:.2f} of the fixed-point bound"
         )
     _out.print(f"curves: {result.folder / 'comparison.png'}", soft_wrap=True)
+
+
+@app.command()
+def account(
+    sampler: Annotated[str, typer.Option("--sampler", help="fixed (cohorts of exactly q, replace-one) or poisson.")],
+    clients: Annotated[int, typer.Option("--clients", help="n, the number of clients.")],
+    cohort: Annotated[int, typer.Option("--cohort", help="q, clients in a round; with poisson the mean.")],
+    rounds: Annotated[int, typer.Option("--rounds", min=1, max=10**9, help="T, the number of rounds.")],
+    noise_multiplier: Annotated[
+        float | None, typer.Option("--noise-multiplier", help="sigma, relative to the L2 sensitivity.")
+    ] = None,
+    target_epsilon: Annotated[
+        float | None, typer.Option("--target-epsilon", help="Find the least sigma that keeps this epsilon.")
+    ] = None,
+    delta: Annotated[float, typer.Option("--delta")] = 1e-5,
+    accountant: Annotated[str, typer.Option("--accountant", help="rdp, pld (poisson only) or paper.")] = "rdp",
+    noise: Annotated[str, typer.Option("--noise", help="each_full or split between the servers.")] = "each_full",
+    as_json: Json = False,
+) -> None:
+    """Say what noise is worth: from sigma to epsilon, or from a target epsilon to sigma.
+
+    Epsilon is for a client's whole data, as an outsider sees the released models; beside it stand the views of another
+    client and of a server, which knows who takes part.
+    """
+    from orchestrator.privacy.plan import VIEWS, PrivacyPlan
+    from orchestrator.privacy.statement import account as document
+    from orchestrator.privacy.statement import calibrate, table
+
+    if (noise_multiplier is None) == (target_epsilon is None):
+        raise ConfigError("give one of --noise-multiplier and --target-epsilon")
+    sigma = 1.0 if noise_multiplier is None else noise_multiplier
+    plan = PrivacyPlan(sampler, clients, cohort, sigma, delta, accountant, noise)  # it checks the names too
+    if target_epsilon is not None:
+        plan = calibrate(plan, rounds, target_epsilon)
+    facts = document(plan, rounds)
+    if as_json:
+        _print_json(facts)
+        return
+    columns = Table("rounds", *(f"epsilon, {view}" for view in VIEWS), title=None)
+    for done, row in table(plan, rounds):
+        columns.add_row(f"{done:,}", *("-" if value is None else f"{value:.4g}" for value in row.values()))
+    _out.print(columns)
+    _out.print(
+        f"noise multiplier {plan.noise_multiplier:g}, {noise}; delta {plan.delta:g}, {plan.adjacency}; accountant "
+        f"{plan.accountant}, conversion: {facts['conversion']}; server: for a client in every round",
+        soft_wrap=True,
+    )
+    if "warning" in facts:
+        _out.print(f"warning: {facts['warning']}", soft_wrap=True)
 
 
 @app.command()

@@ -1,8 +1,9 @@
 """The simulated clients: a few processes that each host some of them.
 
-A client's graph, model and optimiser live in one process only. What comes back from it is what the engine's encoder
-made of the update, so under the embedded engine the orchestrator sees sealed envelopes. Each client's training state
-is written by its own process, one file a participation, and the orchestrator's checkpoint says which file counts.
+A client's model and optimiser live in one process only. What comes back from it is what the engine's encoder made of
+the update, so under the embedded engine the orchestrator sees sealed envelopes. A process writes the training states
+of those of its clients that took part, one file a round, and the orchestrator's checkpoint says which file counts for
+which client.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from threadpoolctl import threadpool_limits
 
 from orchestrator.config import Config
 from orchestrator.engines.base import Encoder
-from orchestrator.errors import PeerLostError, PeerTimeoutError, SafeGNNError
+from orchestrator.errors import PeerLostError, PeerTimeoutError, RunError, SafeGNNError
 from orchestrator.graphs.graph import Graph
 from orchestrator.runs import read_arrays, write_atomically
 
@@ -70,6 +71,7 @@ def _without_main() -> Iterator[None]:
 class _Order:
     """Train the given clients of one cohort; `audit` also returns the plaintext update, for simulations only."""
 
+    process: int
     round: int
     places: Sequence[tuple[int, int]]
     parameters: np.ndarray
@@ -97,10 +99,11 @@ class ClientPool:
     """Hosts all clients; client c lives in process c mod `processes`. A context manager."""
 
     def __init__(self, graphs: Sequence[Graph], config: Config, host: Any = None) -> None:
-        """Start the processes; they build their clients while the caller goes on.
+        """Start the processes; they read their graphs while the caller goes on.
 
         Args:
-            graphs: one a client.
+            graphs: one a client. Every process gets all of them, so many should be `EgoNetworks`; it asks for that of
+                a client when this first takes part.
             config: the whole configuration.
             host: the function that runs in a process, for tests that need one to fail.
         """
@@ -110,12 +113,10 @@ class ClientPool:
         self._members: list[list[int]] = [list(range(k, len(graphs), count)) for k in range(count)]
         self._connections: list[Connection] = []
         self._processes = []
-        for members in self._members:
+        for _ in self._members:
             ours, theirs = context.Pipe()
             _limit_waiting(ours, self._timeout_sec)
-            process = context.Process(
-                target=host or serve, args=(theirs, {c: graphs[c] for c in members}, config), daemon=True
-            )
+            process = context.Process(target=host or serve, args=(theirs, graphs, config), daemon=True)
             with _without_main():
                 process.start()
             theirs.close()
@@ -159,7 +160,8 @@ class ClientPool:
         for k in range(len(self._members)):
             places = [(slot, c) for slot, c in enumerate(cohort) if c % len(self._members) == k]
             if places:
-                self._send(k, _Order(round, places, parameters, encoder, audit, state_dir), "local training", round)
+                order = _Order(k, round, places, parameters, encoder, audit, state_dir)
+                self._send(k, order, "local training", round)
                 busy[k] = "local training"
         audits: dict[int, Any] = {}
 
@@ -255,17 +257,25 @@ def single_threaded() -> None:
     threadpool_limits(1)
 
 
-def serve(connection: Connection, graphs: dict[int, Graph], config: Config) -> None:
+class _Clients(dict[int, Any]):
+    """The clients of a process, each made when it is first asked for."""
+
+    def __init__(self, graphs: Sequence[Graph], config: Config) -> None:
+        super().__init__()
+        self._graphs, self._config = graphs, config
+
+    def __missing__(self, client: int) -> Any:
+        from orchestrator.methods import create
+
+        self[client] = create(self._graphs[client], self._config, client)
+        return self[client]
+
+
+def serve(connection: Connection, graphs: Sequence[Graph], config: Config) -> None:
     """Main function of a client process: follow orders until the orchestrator's end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from orchestrator.methods import create
-
     single_threaded()
-    try:
-        clients = {c: create(graph, config, c) for c, graph in graphs.items()}
-    except SafeGNNError as error:
-        connection.send(("refused", error))
-        return
+    clients = _Clients(graphs, config)
     while True:
         try:
             order = connection.recv()
@@ -273,10 +283,9 @@ def serve(connection: Connection, graphs: dict[int, Graph], config: Config) -> N
             return
         try:
             if isinstance(order, _Order):
-                connection.send(("done", _train(order, clients, connection)))
+                connection.send(("done", _train(order, clients, config.clients.batch, connection)))
             else:
-                for c, path in order.items():
-                    clients[c].load_state_dict(_read_state(path))
+                _restore(order, clients)
                 connection.send(("done", None))
         except SafeGNNError as error:
             connection.send(("refused", error))
@@ -288,43 +297,56 @@ def serve(connection: Connection, graphs: dict[int, Graph], config: Config) -> N
             connection.send(("failed", f"{type(error).__name__} in {Path(where.filename).name}, line {where.lineno}"))
 
 
-def _train(order: _Order, clients: Mapping[int, Any], connection: Connection) -> dict[int, Path]:
-    for slot, c in order.places:
-        update = clients[c].train(order.parameters)
-        arguments = (update.delta, update.norm, update.scores, order.round, slot, c)
-        plain = order.audit(*arguments) if order.audit else None
-        connection.send(("upload", (slot, c, order.encoder(*arguments), plain)))
-    states: dict[int, Path] = {}
-    if order.state_dir is not None:
-        for c in {c for _, c in order.places}:
-            states[c] = order.state_dir / f"client-{c}-round-{order.round}.npz"
-            _write_state(states[c], clients[c].state_dict())
-    return states
+def _train(order: _Order, clients: _Clients, size: int, connection: Connection) -> dict[int, Path]:
+    for batch in _batches(order.places, size):
+        members = [clients[c] for _, c in batch]
+        updates = type(members[0]).train_together(members, order.parameters)
+        for (slot, c), update in zip(batch, updates, strict=True):
+            arguments = (update.delta, update.norm, update.scores, order.round, slot, c)
+            plain = order.audit(*arguments) if order.audit else None
+            connection.send(("upload", (slot, c, order.encoder(*arguments), plain)))
+    if order.state_dir is None:
+        return {}
+    taking_part = sorted({c for _, c in order.places})
+    path = order.state_dir / f"client-process-{order.process}-round-{order.round}.npz"
+    _write_states(path, {c: clients[c].state_dict() for c in taking_part})
+    return dict.fromkeys(taking_part, path)
 
 
-def _write_state(path: Path, state: dict[str, Any]) -> None:
-    """Nested dictionaries of arrays and numbers as one .npz; keys are joined with '/'."""
-    flat: dict[str, Any] = {}
-
-    def walk(prefix: str, tree: Mapping[str, Any]) -> None:
-        for key, value in tree.items():
-            if isinstance(value, Mapping):
-                flat[f"{prefix}{key}/"] = np.zeros(0)
-                walk(f"{prefix}{key}/", value)
-            elif value is not None:
-                flat[f"{prefix}{key}"] = np.asarray(value)
-
-    walk("", state)
-    write_atomically(path, lambda file: np.savez(file, **flat))
+def _batches(places: Sequence[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
+    """Consecutive places, at most `size` at a time; a client that stands twice trains in two batches."""
+    batch: list[tuple[int, int]] = []
+    for slot, client in places:
+        if len(batch) == size or any(client == other for _, other in batch):
+            yield batch
+            batch = []
+        batch.append((slot, client))
+    yield batch
 
 
-def _read_state(path: Path) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for key, value in read_arrays(path).items():
-        *folders, leaf = key.split("/")
-        node = tree
-        for folder in folders:
-            node = node.setdefault(folder, {})
-        if leaf:
-            node[leaf] = value if value.ndim else value.item()
-    return tree
+def _write_states(path: Path, states: Mapping[int, Mapping[str, Any]]) -> None:
+    """The states of several clients as one .npz: for each name the values, stacked, and whose they are."""
+    arrays: dict[str, np.ndarray] = {}
+    for name in sorted({name for state in states.values() for name in state}):
+        owners = [c for c, state in states.items() if name in state]
+        arrays[f"{name}/clients"] = np.array(owners)
+        arrays[f"{name}/values"] = np.stack([states[c][name] for c in owners])
+    write_atomically(path, lambda file: np.savez(file, **arrays))
+
+
+def _restore(files: Mapping[int, Path], clients: _Clients) -> None:
+    """Load the state of each client from its file. Raises RunError where a file does not hold it."""
+    for path in sorted(set(files.values())):
+        arrays = read_arrays(path)
+        states: dict[int, dict[str, Any]] = {c: {} for c, file in files.items() if file == path}
+        for key, owners in arrays.items():
+            name, _, what = key.rpartition("/")
+            if what == "clients":
+                for c, value in zip(owners.tolist(), arrays.get(f"{name}/values", ()), strict=False):
+                    if c in states:
+                        states[c][name] = value if value.ndim else value.item()
+        for c, state in states.items():
+            try:
+                clients[c].load_state_dict(state)
+            except (KeyError, ValueError, TypeError) as error:
+                raise RunError(f"{path}: holds no training state of client {c}: {type(error).__name__}") from error

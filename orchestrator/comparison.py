@@ -23,7 +23,7 @@ class Comparison:
 
     Attributes:
         folder: holds one run folder an engine and the overlaid curves.
-        rounds: how many.
+        rounds: how many; fewer than configured where the privacy budget ended training.
         max_model_difference: over all rounds, the largest |released - float64 aggregation of the same uploads| of the
             secret-shared run; None with noise, which no one but the servers can subtract.
         worst_share_of_bound: over all rounds, the largest difference / fixed-point bound of that round; at most 1.
@@ -85,7 +85,7 @@ def compare(
     plot_comparison(records, parent.path / "comparison.png", f"{config.data.name}, {config.method.name}")
     return Comparison(
         folder=parent.path,
-        rounds=config.federation.rounds,
+        rounds=min(len(rows) for rows in records.values()),
         max_model_difference=max(differences, default=None),
         worst_share_of_bound=max(shares, default=None),
         final={name: {metric: rows[-1]["val"][metric] for metric in METRICS} for name, rows in records.items()},

@@ -90,6 +90,7 @@ class ClientsConfig(_Section):
     min_nodes: int = Field(1, ge=1, description="redraw egos whose network is smaller")
     features: Literal["float", "truncated"] = Field("float", description="truncated: towards zero, as the reference")
     balance_self_loops: bool = Field(False, description="count self-loops as intra-group edges in B")
+    batch: int = Field(1, ge=1, description="clients that a process trains together; pays for many small networks")
 
 
 class ModelConfig(_Section):
@@ -127,6 +128,9 @@ class MethodConfig(_Section):
         "global", description="what a client that never took part holds as its previous local model"
     )
     score_max: float = Field(2.0, gt=0, le=2**20, description="public cap of the fairness score")
+    stateful: bool = Field(
+        True, description="false: every participation of a client is as its first, without moments or a local model"
+    )
 
     @model_validator(mode="after")
     def _final_score_fits(self) -> MethodConfig:
@@ -141,17 +145,58 @@ class MethodConfig(_Section):
 class FederationConfig(_Section):
     rounds: int = Field(500, ge=1)
     cohort: int = Field(3, ge=1, description="clients sampled per round")
-    sampling: Literal["distinct", "with_replacement"] = "distinct"
+    sampling: Literal["distinct", "with_replacement", "poisson"] = Field(
+        "distinct", description="poisson: every client with probability cohort / clients.count, so cohorts vary in size"
+    )
+
+
+class QuantileConfig(_Section):
+    """The adaptive clip bound of Andrew et al. (NeurIPS 2021); ``privacy.clip_norm`` is that of the first round."""
+
+    target: float = Field(0.5, gt=0, lt=1, description="share of updates whose norm lies below the bound")
+    learning_rate: float = Field(0.2, gt=0, le=10, description="eta of C <- C exp(-eta (share below - target))")
+    bit_noise_multiplier: float = Field(
+        10.0, gt=0, description="noise of the count of updates below the bound, relative to the count's sensitivity"
+    )
 
 
 class PrivacyConfig(_Section):
+    """Client-level differential privacy of the released models; see docs/privacy.md."""
+
     clip_norm: float | None = Field(None, gt=0, description="C; null: updates are not clipped")
-    noise_multiplier: float = Field(0.0, ge=0, description="sigma; each server adds N(0, 2 sigma^2 C^2); 0: no noise")
+    clip: Literal["fixed", "quantile"] = Field("fixed", description="quantile: C follows a private quantile of norms")
+    quantile: QuantileConfig = QuantileConfig()
+    noise_multiplier: float = Field(0.0, ge=0, description="sigma, relative to the L2 sensitivity; 0: no noise")
+    noise: Literal["each_full", "split"] = Field(
+        "each_full", description="each_full: each server's noise alone is sigma; split: sigma/sqrt(2) each, the paper"
+    )
+    sensitivity: Literal["worst_case", "bounded_weights"] = Field(
+        "worst_case", description="worst_case: 2 C; bounded_weights: from the public ranges of the weights"
+    )
+    accountant: Literal["rdp", "pld", "paper"] | None = Field(
+        "rdp", description="of the epsilon that is stated; null: none is"
+    )
+    delta: float = Field(1e-5, gt=0, lt=1)
+    epsilon_budget: float | None = Field(
+        None, gt=0, description="training stops before a round that would exceed it; null: no limit"
+    )
 
     @model_validator(mode="after")
-    def _noise_needs_a_bound(self) -> PrivacyConfig:
+    def _fits_together(self) -> PrivacyConfig:
         if self.noise_multiplier > 0 and self.clip_norm is None:
             raise ValueError("privacy.noise_multiplier > 0 needs privacy.clip_norm: noise is scaled by the clip bound")
+        if self.clip == "quantile":
+            raise ValueError("privacy.clip = quantile is not available")
+        if self.epsilon_budget is not None and self.noise_multiplier == 0:
+            raise ValueError(
+                "privacy.epsilon_budget needs privacy.noise_multiplier > 0: without noise epsilon is infinite"
+            )
+        if self.accountant == "paper":
+            raise ValueError(
+                "privacy.accountant = paper is valid for no run; `safegnn account --accountant paper` compares with it"
+            )
+        if self.epsilon_budget is not None and self.accountant is None:
+            raise ValueError("privacy.epsilon_budget needs privacy.accountant: nothing else bounds epsilon")
         return self
 
 
@@ -201,9 +246,29 @@ class Config(_Section):
 
     @model_validator(mode="after")
     def _cohort_fits(self) -> Config:
-        if self.federation.sampling == "distinct" and self.federation.cohort > self.clients.count:
+        if self.federation.sampling != "with_replacement" and self.federation.cohort > self.clients.count:
             raise ValueError(
                 f"federation.cohort = {self.federation.cohort} is larger than clients.count = {self.clients.count}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _privacy_fits_the_sampling(self) -> Config:
+        privacy, sampling = self.privacy, self.federation.sampling
+        if sampling == "with_replacement":
+            if privacy.epsilon_budget is not None:
+                raise ValueError(
+                    "privacy.epsilon_budget: no accountant is valid for federation.sampling = with_replacement"
+                )
+            if privacy.sensitivity == "bounded_weights":
+                raise ValueError(
+                    "privacy.sensitivity = bounded_weights is not proven for federation.sampling = with_replacement, "
+                    "where one client may hold several places"
+                )
+        if sampling == "distinct" and privacy.accountant == "pld" and privacy.noise_multiplier > 0:
+            raise ValueError(
+                "privacy.accountant = pld needs federation.sampling = poisson: there is no privacy loss distribution "
+                "for cohorts of fixed size"
             )
         return self
 

@@ -1,4 +1,4 @@
-"""The two-layer GCN of SaFeGNN, section 6.1, and its parameters as one vector.
+"""The two-layer GCN of SaFeGNN, section 6.1, for many clients at once, and its parameters as one vector.
 
 The model is ``f -> GCNConv -> hidden -> ReLU -> dropout -> GCNConv -> hidden -> linear -> 1``; its output is one logit
 a node. With the normalised adjacency ``A`` (self-loops included) it computes
@@ -9,12 +9,18 @@ a node. With the normalised adjacency ``A`` (self-loops included) it computes
 The second layer and the classifier have no nonlinearity between them, so ``(A H W2^T + b2) c + d`` is regrouped such
 that ``A`` multiplies a vector instead of an n x hidden matrix. Values and gradients are those of the layers one after
 the other, up to rounding.
+
+Clients that train together stand one below the other: their graphs are one graph of several components, and each
+component has parameters of its own. Products with them are a loop over the components, everything else is one
+operation for all; nothing is padded.
 """
 
 from __future__ import annotations
 
+import math
 import pickle
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +40,8 @@ from orchestrator.seeding import derived_seed
 __all__ = [
     "GCN",
     "GraphTensors",
+    "blocks",
+    "gcn_logits",
     "initial_parameters",
     "load_model",
     "load_vector",
@@ -56,29 +64,53 @@ def normalised_adjacency(graph: Graph) -> sp.csr_array:
 
 
 class GraphTensors:
-    """What a forward pass needs of a graph; built once, never changed.
+    """What a forward pass needs of one graph, or of several joined; built once, never changed.
 
     Attributes:
+        sizes: nodes of each graph; they sum to n.
         propagated: float32, shape (n, f); the normalised adjacency times the features.
-        adjacency: float32 sparse CSR, shape (n, n); the normalised adjacency.
+        adjacency: float32 sparse CSR, shape (n, n); the normalised adjacency, a block for each graph.
     """
 
     def __init__(self, graph: Graph) -> None:
         adjacency = normalised_adjacency(graph)
+        self.sizes = [graph.num_nodes]
         self.propagated = torch.from_numpy(adjacency @ graph.features)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            self.adjacency = torch.sparse_csr_tensor(
-                torch.from_numpy(adjacency.indptr.astype(np.int64)),
-                torch.from_numpy(adjacency.indices.astype(np.int64)),
-                torch.from_numpy(adjacency.data),
-                size=adjacency.shape,
-                check_invariants=True,
-            )
+        self.adjacency = _sparse(adjacency.indptr, adjacency.indices, adjacency.data)
+
+    @classmethod
+    def join(cls, parts: Sequence[GraphTensors]) -> GraphTensors:
+        """Several as one; a single one is itself."""
+        if len(parts) == 1:
+            return parts[0]
+        joined = cls.__new__(cls)
+        joined.sizes = [size for part in parts for size in part.sizes]
+        joined.propagated = torch.cat([part.propagated for part in parts])
+        blocks = [part.adjacency for part in parts]
+        starts = np.cumsum([0, *(len(part.propagated) for part in parts)])
+        filled = np.cumsum([0, *(block.values().numel() for block in blocks)])
+        rows = [block.crow_indices().numpy()[1:] + before for block, before in zip(blocks, filled, strict=False)]
+        columns = [block.col_indices().numpy() + start for block, start in zip(blocks, starts, strict=False)]
+        values = torch.cat([block.values() for block in blocks])
+        joined.adjacency = _sparse(np.concatenate([[0], *rows]), np.concatenate(columns), values.numpy())
+        return joined
 
     def propagate(self, values: Tensor) -> Tensor:
         """The normalised adjacency times a vector of shape (n,); differentiable."""
         return _SymmetricProduct.apply(self.adjacency, values)
+
+
+def _sparse(row_ends: np.ndarray, columns: np.ndarray, values: np.ndarray) -> Tensor:
+    n = len(row_ends) - 1
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(row_ends.astype(np.int64)),
+            torch.from_numpy(columns.astype(np.int64)),
+            torch.from_numpy(values),
+            size=(n, n),
+            check_invariants=True,
+        )
 
 
 class _SymmetricProduct(torch.autograd.Function):
@@ -94,6 +126,95 @@ class _SymmetricProduct(torch.autograd.Function):
         return None, ctx.matrix @ gradient.contiguous()
 
 
+def _each_linear(x: Tensor, sizes: list[int], weights: Tensor, biases: Tensor | None = None) -> Tensor:
+    """``y_i = x_i W_i^T + b_i`` for b blocks of rows x_i, one below the other; shape (n, m).
+
+    Args:
+        x: shape (n, k).
+        sizes: rows of each block; they sum to n.
+        weights: shape (b, m, k).
+        biases: shape (b, m), or none.
+    """
+    if len(sizes) == 1:
+        return F.linear(x, weights.squeeze(0), None if biases is None else biases.squeeze(0))
+    return _EachLinear.apply(x, sizes, weights, biases)
+
+
+class _EachLinear(torch.autograd.Function):
+    """`_each_linear` in one step: automatic gradients would cost several times its three microseconds a block."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, sizes: list[int], weights: Tensor, biases: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weights)
+        ctx.sizes = sizes
+        y = x.new_empty(len(x), weights.shape[1])
+        factors = zip(x.split(sizes), weights.unbind(), y.split(sizes), strict=True)
+        if biases is None:
+            for x_i, w_i, y_i in factors:
+                torch.mm(x_i, w_i.t(), out=y_i)
+        else:
+            for (x_i, w_i, y_i), b_i in zip(factors, biases.unbind(), strict=True):
+                torch.addmm(b_i, x_i, w_i.t(), out=y_i)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, Tensor, Tensor | None]:
+        x, weights = ctx.saved_tensors
+        gradients = gradient.split(ctx.sizes)
+        to_x, to_biases = None, None
+        if ctx.needs_input_grad[0]:
+            to_x = torch.empty_like(x)
+            for g_i, w_i, out in zip(gradients, weights.unbind(), to_x.split(ctx.sizes), strict=True):
+                torch.mm(g_i, w_i, out=out)
+        to_weights = torch.empty(weights.shape)
+        for g_i, x_i, out in zip(gradients, x.split(ctx.sizes), to_weights.unbind(), strict=True):
+            torch.mm(g_i.t(), x_i, out=out)
+        if ctx.needs_input_grad[3]:
+            to_biases = torch.stack([g_i.sum(0) for g_i in gradients])
+        return to_x, None, to_weights, to_biases
+
+
+def gcn_logits(
+    parameters: Tensor,
+    hidden: int,
+    graphs: GraphTensors,
+    dropout: float = 0.0,
+    noises: Sequence[np.random.Generator] | None = None,
+) -> Tensor:
+    """Logits of all nodes of b joined graphs, each under its own parameters; shape (n,). Differentiable.
+
+    Args:
+        parameters: float32, shape (b, d); rows in the order of `ordered_parameters`.
+        hidden: width of the model, h.
+        dropout: its rate. Dropout is on exactly when there are sources of noise, one a graph.
+    """
+    f = graphs.propagated.shape[1]
+    shapes = ((hidden, f), (hidden,), (hidden, hidden), (hidden,), (1, hidden), (1,))
+    parts = parameters.split([math.prod(shape) for shape in shapes], dim=1)
+    weight1, bias1, weight2, bias2, readout, constant = (
+        part.view(-1, *shape) for part, shape in zip(parts, shapes, strict=True)
+    )
+    rows = F.relu(_each_linear(graphs.propagated, graphs.sizes, weight1, bias1))
+    if noises is not None and dropout > 0:
+        sources = zip(graphs.sizes, noises, strict=True)
+        factors = [_dropout_factors((size, hidden), dropout, noise) for size, noise in sources]
+        rows = rows * _below(factors)
+    readout = readout.squeeze(1)
+    second = _each_linear(readout, [1] * len(readout), weight2.transpose(1, 2))
+    values = graphs.propagate(_each_linear(rows, graphs.sizes, second.unsqueeze(1)).squeeze(1))
+    offsets = (b @ c + d for b, c, d in zip(bias2.unbind(), readout.unbind(), constant.unbind(), strict=True))
+    return _below([block + o for block, o in zip(blocks(values, graphs.sizes), offsets, strict=True)])
+
+
+def blocks(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+    """The blocks of so many rows that stand one below the other in x."""
+    return [x] if len(sizes) == 1 else x.split(sizes)
+
+
+def _below(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
 class GCN(nn.Module):
     """See the module's text. PyG's layers hold and initialise the parameters: Glorot weights, zero biases."""
 
@@ -106,22 +227,19 @@ class GCN(nn.Module):
 
     def forward(self, graph: GraphTensors, dropout_noise: np.random.Generator | None = None) -> Tensor:
         """Logits of all nodes, shape (n,). Dropout is on exactly when its source of noise is given."""
-        hidden = F.relu(F.linear(graph.propagated, self.conv1.lin.weight, self.conv1.bias))
-        if dropout_noise is not None and self._dropout > 0:
-            hidden = hidden * _dropout_factors(hidden.shape, self._dropout, dropout_noise)
-        readout = self.classifier.weight[0]
-        constant = self.conv2.bias @ readout + self.classifier.bias
-        return graph.propagate(hidden @ (self.conv2.lin.weight.T @ readout)) + constant
+        vector = torch.cat([p.reshape(-1) for p in ordered_parameters(self)])
+        noises = None if dropout_noise is None else [dropout_noise]
+        return gcn_logits(vector[None], len(self.classifier.weight[0]), graph, self._dropout, noises)
 
 
-def _dropout_factors(shape: torch.Size, rate: float, noise: np.random.Generator) -> Tensor:
+def _dropout_factors(shape: tuple[int, int], rate: float, noise: np.random.Generator) -> Tensor:
     """float32: 0 with probability ``rate``, else 1 / (1 - rate).
 
     Sixteen bits of noise decide an entry, so the rate is rounded to a multiple of 2^-16; the scale uses the rounded
     rate, so the expectation is exactly 1. Drawing bits is several times faster than torch's Bernoulli generator, which
     would take longer than both matrix products of an epoch.
     """
-    count = shape.numel()
+    count = math.prod(shape)
     drop = min(round(rate * 2**16), 2**16 - 1)
     bits = noise.bit_generator.random_raw(-(-count // 4)).view(np.uint16)[:count]
     scale = np.float32(2**16 / (2**16 - drop))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import median
 from typing import Any
 
+from orchestrator.config import Config
+from orchestrator.engines.factory import privacy_plan
 from orchestrator.errors import RunError
 from orchestrator.metrics import METRICS, moving_average
 from orchestrator.plots import plot_costs, plot_curves
+from orchestrator.privacy.accountant import ACCOUNTANTS
+from orchestrator.privacy.budget import Budget
 from orchestrator.runs import RunFolder
+from orchestrator.training import sample_cohort
 
-__all__ = ["report"]
+__all__ = ["privacy_report", "report"]
 
 
 def report(folder: RunFolder, title: str) -> dict[str, Any]:
@@ -36,4 +42,45 @@ def report(folder: RunFolder, title: str) -> dict[str, Any]:
         "test": {metric: last["test"][metric] for metric in METRICS},
         "undefined": {mask: last[mask]["undefined"] for mask in ("val", "test") if last[mask]["undefined"]},
         "costs": {key: median(row[key] for row in costs) for key in costs[0] if key != "round"},
+    }
+
+
+def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
+    """What a run may claim about the privacy of its clients; None where it may claim nothing.
+
+    `views` are epsilons after the last round: an outsider's, which is `epsilon`, another client's, and a server's for
+    the client that was drawn most often, in `participations` rounds. `stopped` says why training ended early.
+
+    Raises:
+        RunError: the run's record of its releases is missing or damaged.
+    """
+    plan, records = privacy_plan(config), folder.records()
+    if plan is None or not records:
+        return None
+    state = folder.load_privacy()
+    if state is None:
+        raise RunError(f"{folder.path}: holds no account of what it released")
+    budget = Budget(plan, config.privacy.epsilon_budget).restore(state)
+    drawn = Counter[int]()
+    for number in range(1, budget.last + 1):
+        drawn.update(sample_cohort(config.federation, config.clients.count, config.seed, number))
+    most, last = max(drawn.values(), default=0), records[-1]["round"]
+    stopped = budget.refusal(last + 1) if last < config.federation.rounds and not budget.allows(last + 1) else None
+    return {
+        "epsilon": budget.epsilon,
+        "delta": plan.delta,
+        "adjacency": plan.adjacency,
+        "accountant": plan.accountant,
+        "conversion": ACCOUNTANTS[plan.accountant].conversion,
+        "noise": plan.noise,
+        "noise_multiplier": plan.noise_multiplier,
+        "sensitivity": plan.sensitivity,
+        "server_stddev": plan.server_stddev,
+        "views": {
+            "outsider": budget.epsilon,
+            "client": budget.seen_by("client"),
+            "server": budget.seen_by("server", most),
+        },
+        "participations": most,
+        "stopped": stopped,
     }

@@ -3,6 +3,7 @@
     config.yaml  environment.json  metrics.jsonl  metrics.csv  costs.csv  model.pt  *.png
     checkpoint/state.npz            round, released model, and which client file counts
     checkpoint/client-7-round-12.npz
+    checkpoint/privacy.json         what has been released so far, written before each release
 
 A file that replaces another is written beside it, flushed to the disk and renamed, so a crash or a full disk leaves
 the last good one. Lines of rounds after the checkpoint are dropped on resume, also one that a crash cut short.
@@ -29,7 +30,8 @@ from orchestrator.errors import RunError
 
 __all__ = ["Checkpoint", "RunFolder", "read_arrays", "write_atomically"]
 
-_LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography")
+_LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography", "dp-accounting")
+_PRIVACY = "privacy.json"
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
@@ -148,7 +150,7 @@ class RunFolder:
         names = {f"client/{client}": np.array(path.name) for client, path in checkpoint.states.items()}
         fields = {"round": np.array(checkpoint.round), "parameters": checkpoint.parameters, **names}
         write_atomically(self.state_dir / "state.npz", lambda file: np.savez(file, **fields))
-        kept = {path.name for path in checkpoint.states.values()} | {"state.npz"}
+        kept = {path.name for path in checkpoint.states.values()} | {"state.npz", _PRIVACY}
         for path in self.state_dir.iterdir():
             if path.name not in kept:
                 path.unlink(missing_ok=True)
@@ -175,6 +177,24 @@ class RunFolder:
             raise RunError(f"{path}: is no checkpoint of this program: {error}") from error
         self._truncate(checkpoint.round)
         return checkpoint
+
+    def save_privacy(self, state: Mapping[str, Any]) -> None:
+        """Replace what is known to have been released; called before a release, so that no crash forgets one."""
+        text = json.dumps(state) + "\n"
+        write_atomically(self.state_dir / _PRIVACY, lambda file: file.write(text.encode()) and None)
+
+    def load_privacy(self) -> dict[str, Any] | None:
+        """What `save_privacy` wrote last; None if nothing was released. Raises RunError for a damaged file."""
+        path = self.state_dir / _PRIVACY
+        if not path.exists():
+            return None
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path}: cannot be read, it is damaged: {error}") from error
+        if not isinstance(state, dict):
+            raise RunError(f"{path}: is no privacy state of this program")
+        return state
 
     def _truncate(self, rounds: int) -> None:
         """Keep the lines of the first `rounds` rounds; a last line cut short by a crash goes too."""

@@ -12,13 +12,14 @@ import numpy as np
 from orchestrator.clients import ClientPool, Trained, single_threaded
 from orchestrator.config import Config, FederationConfig
 from orchestrator.engines.base import Engine, RoundCost
-from orchestrator.engines.factory import create_engine, round_parameters, vector_format
+from orchestrator.engines.factory import create_engine, privacy_plan, round_parameters, vector_format
 from orchestrator.engines.plaintext import float64_aggregate, plain_encoder
-from orchestrator.errors import ConfigError, ProtocolError
+from orchestrator.errors import ConfigError, ProtocolError, RunError
 from orchestrator.graphs import ego_networks, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.metrics import METRICS, Evaluation, Evaluator
 from orchestrator.models import initial_parameters, save_model
+from orchestrator.privacy.budget import Budget
 from orchestrator.runs import Checkpoint, RunFolder
 from orchestrator.seeding import seeded_generator
 
@@ -31,13 +32,14 @@ class RoundResult:
 
     Attributes:
         round: from 1.
-        cohort: client numbers by slot.
+        cohort: client numbers by slot; none, where a Poisson sample is empty.
         parameters: the released model, float64 (d,).
         evaluations: by mask, "val" and "test".
         training_seconds: local training of the cohort.
         cost: the engine's.
         difference: where the run is audited, the largest |released - float64 aggregation of the same uploads|.
         bound: the fixed-point bound that `difference` must keep.
+        epsilon: an outsider's, after this round, at the delta of the settings; None where none can be stated.
     """
 
     round: int
@@ -48,12 +50,13 @@ class RoundResult:
     cost: RoundCost
     difference: float | None = None
     bound: float | None = None
+    epsilon: float | None = None
 
     def record(self) -> dict[str, Any]:
         """What `metrics.jsonl` holds; the same keys in every round, audited or not, for the columns of the CSV."""
         evaluations = {mask: evaluation.as_dict() for mask, evaluation in self.evaluations.items()}
         audit = {"model_difference": self.difference, "model_difference_bound": self.bound}
-        return {"round": self.round, **evaluations, **audit}
+        return {"round": self.round, **evaluations, **audit, "epsilon": self.epsilon}
 
     def costs(self) -> dict[str, float]:
         """What `costs.csv` holds; bytes per server, or per client of the cohort."""
@@ -76,8 +79,13 @@ class RoundResult:
 
 
 def sample_cohort(config: FederationConfig, clients: int, seed: int, round: int) -> list[int]:
-    """The cohort of a round, from the shared seed alone, so before anything is uploaded (Algorithm 1, line 9)."""
+    """The cohort of a round, from the shared seed alone, so before anything is uploaded (Algorithm 1, line 9).
+
+    Whoever knows the seed knows every cohort: sampling hides nobody from them.
+    """
     generator = seeded_generator(seed, "cohort", round)
+    if config.sampling == "poisson":
+        return [int(client) for client in np.flatnonzero(generator.random(clients) < config.cohort / clients)]
     chosen = generator.choice(clients, size=config.cohort, replace=config.sampling == "with_replacement")
     return [int(client) for client in chosen]
 
@@ -92,7 +100,7 @@ def train(
     graph: Graph | None = None,
     engine: Engine | None = None,
 ) -> np.ndarray:
-    """Run the configured rounds; returns the final model, float64 (d,).
+    """Run the configured rounds, or as many as the privacy budget allows; returns the final model, float64 (d,).
 
     Args:
         config: the whole tree.
@@ -110,6 +118,7 @@ def train(
     clients = ego_networks(graph, config.clients, config.seed)
     log = _tensorboard(folder) if config.run.tensorboard else lambda result: None
     checkpoint = folder.load() if resume else None
+    budget = _budget(config, folder, 0 if checkpoint is None else checkpoint.round, resume)
     if checkpoint is None:
         model = initial_parameters(graph.num_features, config.model, config.seed)
         checkpoint = Checkpoint(0, model, {})
@@ -118,10 +127,17 @@ def train(
         evaluator = Evaluator(graph, config.model)
         if checkpoint.states:
             pool.restore(checkpoint.states)
-        if checkpoint.round < config.federation.rounds:
-            engine.prepare(checkpoint.round + 1)
-        for number in range(checkpoint.round + 1, config.federation.rounds + 1):
+
+        def begin(number: int) -> list[int] | None:
+            """The cohort of a round, for which preparations begin; None where training ends before the round."""
+            if number > config.federation.rounds or (budget is not None and not budget.allows(number)):
+                return None
             cohort = sample_cohort(config.federation, config.clients.count, config.seed, number)
+            engine.prepare(number, len(cohort))
+            return cohort
+
+        number, cohort = checkpoint.round + 1, begin(checkpoint.round + 1)
+        while cohort is not None:
             trained = pool.train(
                 number,
                 cohort,
@@ -131,9 +147,11 @@ def train(
                 plain_encoder if audit else None,
                 folder.state_dir,
             )
+            if budget is not None:
+                budget.charge(number)
+                folder.save_privacy(budget.state())
             aggregation = engine.aggregate(number, cohort)
-            if number < config.federation.rounds:
-                engine.prepare(number + 1)
+            following = begin(number + 1)
             difference, bound = _audit(config, number, checkpoint.parameters, aggregation.parameters, trained)
             result = RoundResult(
                 number,
@@ -144,14 +162,34 @@ def train(
                 aggregation.cost,
                 difference,
                 bound,
+                None if budget is None else budget.epsilon,
             )
             folder.append(result.record(), result.costs())
             checkpoint = Checkpoint(number, aggregation.parameters, {**checkpoint.states, **trained.states})
             folder.save(checkpoint)
             log(result)
             observe(result)
+            number, cohort = number + 1, following
     save_model(folder.path / "model.pt", checkpoint.parameters, graph.num_features, config.model)
     return checkpoint.parameters
+
+
+def _budget(config: Config, folder: RunFolder, completed: int, resume: bool) -> Budget | None:
+    """What has been released so far; None where no epsilon can be stated.
+
+    Raises:
+        RunError: a resumed run does not say what its completed rounds have released.
+    """
+    plan = privacy_plan(config)
+    if plan is None:
+        return None
+    budget = Budget(plan, config.privacy.epsilon_budget)
+    state = folder.load_privacy() if resume else None
+    if state is not None:
+        budget.restore(state)
+    if budget.last < completed:
+        raise RunError(f"{folder.path}: {completed} rounds are completed, but only {budget.last} are accounted for")
+    return budget
 
 
 def _audit(
@@ -167,7 +205,7 @@ def _audit(
     parameters = round_parameters(config)
     expected = float64_aggregate(before, parameters, config.privacy.clip_norm, trained.audits)
     largest = max(float(np.abs(upload.delta).max(initial=0.0)) for upload in trained.audits)
-    bound = vector_format(config).error_bound(config.federation.cohort, largest, parameters.gain)
+    bound = vector_format(config).error_bound(len(trained.audits), largest, parameters.gain)
     difference = float(np.abs(after - expected).max())
     if not difference <= bound:
         reason = f"the model differs from float64 by {difference:.3g}, more than the bound {bound:.3g}"

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from orchestrator.clients import ClientPool, warm_up
+from orchestrator.clients import ClientPool, _Clients, warm_up
 from orchestrator.errors import DataError, PeerLostError, PeerTimeoutError, RangeError, RunError
 from orchestrator.graphs import ego_networks, load_graph
 from orchestrator.methods import create
@@ -50,6 +50,12 @@ def alive(pid: int) -> bool:
     return True
 
 
+def close(first: dict, second: dict) -> bool:
+    return np.allclose(first["delta"], second["delta"], atol=1e-5) and all(
+        first[key] == second[key] for key in ("round", "slot", "client")
+    )
+
+
 def same(first: dict, second: dict) -> bool:
     return np.array_equal(first["delta"], second["delta"]) and all(
         first[key] == second[key] for key in ("norm", "scores", "client")
@@ -87,6 +93,45 @@ def test_a_client_that_is_drawn_twice_trains_twice(setting, tmp_path):
     assert not np.array_equal(inbox[0][1]["delta"], inbox[2][1]["delta"])
 
 
+@pytest.mark.parametrize("size", [2, 3, 100])
+def test_batches_change_nothing_but_rounding(setting, tmp_path, size):
+    """Also where a client is drawn twice: it then trains in two batches, one after the other."""
+    inboxes, states = [], []
+    for number in (1, size):
+        config, graphs, model = setting(f"clients.batch={number}", "method.stateful=false", "method.tau_combine=1.0")
+        inboxes.append(Inbox())
+        with ClientPool(graphs, config) as pool:
+            trained = pool.train(4, [4, 0, 2, 2, 1, 0, 5], model, everything, inboxes[-1], state_dir=tmp_path)
+        states.append(trained.states)
+    assert sorted(inboxes[0]) == sorted(inboxes[1]) == list(range(7))
+    assert all(close(inboxes[0][slot][1], inboxes[1][slot][1]) for slot in range(7))
+    assert not np.array_equal(inboxes[1][2][1]["delta"], inboxes[1][3][1]["delta"])
+    assert states[0] == states[1] and states[0].keys() == {0, 1, 2, 4, 5}
+    assert len(set(states[0].values())) == 2  # one file a process
+
+
+def test_a_process_holds_only_clients_that_took_part(setting):
+    config, graphs, _ = setting()
+
+    class Asked(list):
+        def __getitem__(self, index):
+            asked.append(index)
+            return super().__getitem__(index)
+
+    asked = []
+    clients = _Clients(Asked(graphs), config)
+    assert clients[3] is clients[3] and clients[1] is not clients[3]
+    assert asked == [3, 1]
+
+
+def test_a_state_of_another_client_is_an_error_that_names_both(setting, tmp_path):
+    config, graphs, model = setting()
+    with ClientPool(graphs, config) as pool:
+        states = pool.train(1, [2], model, everything, Inbox(), state_dir=tmp_path).states
+        with pytest.raises(RunError, match=r"client-process-0-round-1\.npz: holds no training state of client 4"):
+            pool.restore({4: states[2]})
+
+
 def test_audits_come_by_slot_and_only_where_asked_for(setting):
     config, graphs, model = setting()
     inbox = Inbox()
@@ -115,10 +160,10 @@ def test_restored_clients_continue_bit_by_bit(tiny, setting, tmp_path, method, p
         states |= pool.train(2, [1, 4, 1], model + 0.01, everything, Inbox(), state_dir=tmp_path).states
         pool.train(3, [0, 1, 4, 5], model - 0.01, everything, uninterrupted)
     assert {client: path.name for client, path in states.items()} == {
-        0: "client-0-round-1.npz",
-        1: "client-1-round-2.npz",
-        2: "client-2-round-1.npz",
-        4: "client-4-round-2.npz",
+        0: "client-process-0-round-1.npz",
+        1: "client-process-1-round-2.npz",
+        2: "client-process-0-round-1.npz",
+        4: "client-process-0-round-2.npz",
     }
     with ClientPool(graphs, config) as pool:
         pool.restore(states)
@@ -133,7 +178,7 @@ def test_restored_clients_continue_bit_by_bit(tiny, setting, tmp_path, method, p
 @pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 no archive", b"text"])
 def test_a_damaged_state_is_an_error_that_names_the_file(setting, tmp_path, content):
     config, graphs, _ = setting()
-    path = tmp_path / "client-3-round-1.npz"
+    path = tmp_path / "client-process-1-round-1.npz"
     if content is not None:
         path.write_bytes(content)
     with ClientPool(graphs, config) as pool, pytest.raises(RunError) as caught:
@@ -176,7 +221,7 @@ def test_a_full_disk_at_a_client_is_an_error_of_one_line(setting, tmp_path):
     config, graphs, model = setting()
     with ClientPool(graphs, config) as pool, pytest.raises(RunError) as caught:
         pool.train(1, [2], model, everything, Inbox(), state_dir=tmp_path / "none")
-    assert "client-2-round-1.npz: cannot be written" in str(caught.value)
+    assert "client-process-0-round-1.npz: cannot be written" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.config import Config, load_config, preset_names
 from orchestrator.errors import ConfigError
 
+NOISY = "privacy={clip_norm: 1, noise_multiplier: 1"
 CSV = "data={name: csv, csv: {nodes: n.csv, edges: e.txt, id: id, label: y, sensitive: s}}"
 
 
@@ -50,7 +51,8 @@ def write(tmp_path):
         ("federation.rounds=0", "federation.rounds: "),
         ("federation.cohort=0", "federation.cohort: "),
         ("federation.cohort=31", "federation.cohort = 31 is larger than clients.count = 30"),
-        ("federation.sampling=poisson", "federation.sampling: "),
+        ("federation.sampling=uniform", "federation.sampling: "),
+        ("federation={sampling: poisson, cohort: 31}", "federation.cohort = 31 is larger than clients.count = 30"),
         ("seed=-1", "seed: "),
         ("seed=true", "seed: "),
         ("method.alpha=-1e-9", "method.alpha: "),
@@ -71,6 +73,19 @@ def write(tmp_path):
         ("privacy.noise_multiplier=1", "privacy.noise_multiplier > 0 needs privacy.clip_norm"),
         ("privacy.noise_multiplier=-1", "privacy.noise_multiplier: "),
         ("privacy.clip_norm=0", "privacy.clip_norm: "),
+        ("privacy.noise=both", "privacy.noise: "),
+        ("privacy.noise=off", "privacy.noise: "),
+        ("privacy.delta=0", "privacy.delta: "),
+        ("privacy.delta=1", "privacy.delta: "),
+        ("privacy.accountant=gdp", "privacy.accountant: "),
+        ("privacy.accountant=paper", "privacy.accountant = paper is valid for no run"),
+        ("privacy.sensitivity=1", "privacy.sensitivity: "),
+        ("privacy.epsilon_budget=0", "privacy.epsilon_budget: "),
+        ("privacy.epsilon_budget=4", "privacy.epsilon_budget needs privacy.noise_multiplier > 0"),
+        (f"{NOISY}, epsilon_budget: 4, accountant: null}}", "privacy.epsilon_budget needs privacy.accountant"),
+        ("privacy.clip=quantile", "privacy.clip = quantile is not available"),
+        ("privacy.quantile.target=1", "privacy.quantile.target: "),
+        (f"{NOISY}, accountant: pld}}", "privacy.accountant = pld needs federation.sampling = poisson"),
         ("privacy.clip_norm=nan", "privacy.clip_norm: "),
         ("sharing.weight_bits=33", "sharing.weight_bits: "),
         ("engine.name=psychic", "engine.name: "),
@@ -129,6 +144,17 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 def test_an_unknown_preset_is_refused_with_the_known_ones():
     message = refusal(presets=["nab"])
     assert "'nab'" in message and all(name in message for name in preset_names())
+
+
+@pytest.mark.parametrize(
+    ("privacy", "named"),
+    [
+        (f"{NOISY}, epsilon_budget: 4}}", "privacy.epsilon_budget: no accountant is valid for federation.sampling"),
+        ("privacy.sensitivity=bounded_weights", "privacy.sensitivity = bounded_weights is not proven"),
+    ],
+)
+def test_no_claim_is_made_for_sampling_with_replacement(privacy, named):
+    assert refusal("federation.sampling=with_replacement", privacy).startswith(named)
 
 
 def test_several_faults_are_all_named_in_one_line():

@@ -11,6 +11,7 @@ from orchestrator.graphs.graph import Graph
 from orchestrator.models import (
     GCN,
     GraphTensors,
+    gcn_logits,
     initial_parameters,
     load_model,
     load_vector,
@@ -224,3 +225,40 @@ def test_files_that_are_no_models_are_refused_by_name(tmp_path):
 def test_a_model_that_cannot_be_written_is_reported(tmp_path):
     with pytest.raises(RunError, match="nowhere"):
         save_model(tmp_path / "nowhere" / "model.pt", np.zeros(40), 7, ModelConfig(hidden=3))
+
+
+# Several graphs at once
+
+SIZES = [(25, 60), (1, 0), (6, 0), (40, 90)]
+
+
+def test_joined_graphs_are_blocks():
+    parts = [GraphTensors(make_graph(*size)) for size in SIZES]
+    joined = GraphTensors.join(parts)
+    assert joined.sizes == [25, 1, 6, 40]
+    assert torch.equal(joined.adjacency.to_dense(), torch.block_diag(*(part.adjacency.to_dense() for part in parts)))
+    assert torch.equal(joined.propagated, torch.cat([part.propagated for part in parts]))
+    assert GraphTensors.join(parts[:1]) is parts[0]
+
+
+@pytest.mark.parametrize("hidden", [1, 5, 16])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_each_joined_graph_is_under_its_own_parameters(hidden, dropout):
+    """Values and gradients are those of every graph by itself, dropout included."""
+    parts = [GraphTensors(make_graph(*size)) for size in SIZES]
+    joined = GraphTensors.join(parts)
+    models = [make_model(make_graph(), hidden, dropout, seed) for seed in range(len(parts))]
+    noises = [[seeded_generator(i, "noise") for i in range(len(parts))] for _ in range(2)]
+    vectors = torch.tensor(np.stack([parameters_to_vector(model) for model in models]), dtype=torch.float32)
+    vectors.requires_grad_()
+    together = gcn_logits(vectors, hidden, joined, dropout, noises[0])
+    targets = torch.linspace(-1, 1, len(together))
+    ((together - targets) ** 2).sum().backward()
+    for model, part, noise, block, target, gradient in zip(
+        models, parts, noises[1], together.split(joined.sizes), targets.split(joined.sizes), vectors.grad, strict=True
+    ):
+        alone = model(part, noise)
+        ((alone - target) ** 2).sum().backward()
+        torch.testing.assert_close(block, alone, rtol=1e-5, atol=1e-6)
+        expected = torch.cat([p.grad.reshape(-1) for p in ordered_parameters(model)])
+        torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-5)

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,14 +16,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chisquare
+from scipy.stats import binom, chisquare
 
 from orchestrator.config import FederationConfig
+from orchestrator.engines.base import Aggregation, RoundCost
 from orchestrator.engines.factory import round_parameters
 from orchestrator.engines.plaintext import PlaintextEngine
 from orchestrator.errors import ConfigError, PeerLostError, ProtocolError, RunError
 from orchestrator.graphs import load_graph
 from orchestrator.models import load_model, parameters_to_vector
+from orchestrator.privacy.plan import PrivacyPlan
+from orchestrator.report import privacy_report
 from orchestrator.runs import RunFolder, read_arrays
 from orchestrator.training import RoundResult, sample_cohort, train
 
@@ -208,18 +212,123 @@ def test_the_plaintext_engine_is_its_own_audit(whole):
 
 
 @pytest.mark.parametrize("engine", ["plaintext", "embedded"])
-def test_noise_has_standard_deviation_two_sigma_c(tiny, tmp_path, engine):
+@pytest.mark.parametrize(("how", "factor"), [("split", 1.0), ("each_full", 2**0.5)])
+def test_noise_has_standard_deviation_two_sigma_c_or_that_from_each_server(tiny, tmp_path, engine, how, factor):
     options = ["federation.rounds=1", "model.hidden=64"]
     plain = run(tiny(tmp_path, *options, "privacy={clip_norm: 0.5}"))[1][0]
-    noisy = run(
-        tiny(tmp_path, *options, "privacy={clip_norm: 0.5, noise_multiplier: 0.3}", f"engine.name={engine}"), audit=True
-    )[1][0]
-    noise, stddev = noisy.parameters - plain.parameters, 2 * 0.3 * 0.5
+    privacy = f"privacy={{clip_norm: 0.5, noise_multiplier: 0.3, noise: {how}}}"
+    noisy = run(tiny(tmp_path, *options, privacy, f"engine.name={engine}"), audit=True)[1][0]
+    noise, stddev = noisy.parameters - plain.parameters, factor * 2 * 0.3 * 0.5
     count = len(noise)
     assert count > 4000
     assert abs(noise.std() / stddev - 1) < 5 / (2 * count) ** 0.5
     assert abs(noise.mean()) < 5 * stddev / count**0.5
     assert (noisy.difference, noisy.bound) == (None, None)  # nobody but the servers can subtract the noise
+
+
+# Privacy
+
+NOISY = "privacy={clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3"
+
+
+def epsilons(folder: RunFolder) -> list[float | None]:
+    return [row["epsilon"] for row in folder.records()]
+
+
+@pytest.mark.parametrize(("sampling", "sampler"), [("distinct", "fixed"), ("poisson", "poisson")])
+def test_every_round_states_the_epsilon_so_far(tiny, tmp_path, sampling, sampler):
+    config = tiny(tmp_path, f"federation={{sampling: {sampling}, rounds: 3}}", NOISY + "}")
+    folder, results = run(config)
+    plan = PrivacyPlan(sampler, 6, 3, 2.0, 1e-3)
+    assert epsilons(folder) == [plan.epsilon(rounds) for rounds in (1, 2, 3)] == [r.epsilon for r in results]
+    assert (folder.path / "metrics.csv").read_text().splitlines()[0].split(",")[-1] == "epsilon"
+    report = privacy_report(folder, config)
+    assert report["epsilon"] == plan.epsilon(3) == report["views"]["outsider"]
+    assert (report["delta"], report["adjacency"], report["accountant"]) == (1e-3, plan.adjacency, "rdp")
+    most = max(Counter(client for result in results for client in result.cohort).values())
+    assert report["participations"] == most
+    assert report["views"]["client"] == plan.epsilon(3, "client")
+    assert report["views"]["server"] == plan.epsilon(most, "server")
+    assert report["server_stddev"] == pytest.approx(2.0 * 2 * 0.5, rel=1e-4) and report["stopped"] is None
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("privacy.clip_norm=0.5",),
+        ("federation.sampling=with_replacement", NOISY + "}"),
+        (NOISY + ", accountant: null}",),
+    ],
+)
+def test_no_epsilon_is_stated_where_none_is_valid(tiny, tmp_path, overrides):
+    config = tiny(tmp_path, *overrides)
+    folder, _ = run(config)
+    assert epsilons(folder) == [None, None]
+    assert privacy_report(folder, config) is None
+    assert folder.load_privacy() is None
+
+
+def test_training_stops_before_the_budget_is_exceeded_and_leaves_a_whole_run(tiny, tmp_path):
+    plan = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3)
+    limit = (plan.epsilon(3) + plan.epsilon(4)) / 2
+    config = tiny(tmp_path, "federation.rounds=9", NOISY + f", epsilon_budget: {limit}}}")
+    folder, results = run(config)
+    assert [result.round for result in results] == [1, 2, 3] and folder.load().round == 3
+    assert max(epsilons(folder)) == plan.epsilon(3) <= limit
+    np.testing.assert_array_equal(
+        parameters_to_vector(load_model(folder.path / "model.pt")), results[-1].parameters.astype(np.float32)
+    )
+    stopped = privacy_report(folder, config)["stopped"]
+    assert stopped.startswith("round 4 would bring epsilon from ") and "\n" not in stopped
+    train(config, folder, resume=True)  # which changes nothing
+    assert [row["round"] for row in folder.records()] == [1, 2, 3] and folder.load().round == 3
+
+
+def test_a_budget_too_small_for_one_round_is_a_setting_at_fault(tiny, tmp_path):
+    with pytest.raises(ConfigError, match=r"privacy\.epsilon_budget = 0\.01 does not allow a single round"):
+        run(tiny(tmp_path, NOISY + ", epsilon_budget: 0.01}"))
+
+
+def test_noise_too_fine_to_be_gaussian_on_the_grid_is_a_setting_at_fault(tiny, tmp_path):
+    with pytest.raises(ConfigError, match=r"privacy\.noise_multiplier = 1e-09: .* steps of the ring's grid"):
+        run(tiny(tmp_path, "privacy={clip_norm: 0.5, noise_multiplier: 1e-9}"))
+
+
+def test_a_resumed_run_goes_on_with_its_budget(tiny, tmp_path):
+    config = tiny(tmp_path, "federation.rounds=5", NOISY + "}")
+    whole, folder = run(config)[0], RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(config, folder, observe=partial(crash_after, 3))
+    train(config, folder, resume=True)
+    assert epsilons(folder) == epsilons(whole)
+    assert folder.load_privacy() == whole.load_privacy()
+
+
+def test_a_round_that_is_repeated_after_a_crash_is_paid_for_again(tiny, tmp_path):
+    """Its first result had been released, whether or not it was recorded."""
+    config = tiny(tmp_path, "federation.rounds=5", NOISY + "}")
+    folder, plan = RunFolder.create(config), PrivacyPlan("fixed", 6, 3, 2.0, 1e-3)
+    with pytest.raises(Crash):
+        train(config, CrashingFolder(folder.path))
+    train(config, folder, resume=True)
+    values = epsilons(folder)
+    assert values[:3] == [plan.epsilon(rounds) for rounds in (1, 2, 3)]
+    repeated = plan.new_accountant().compose(plan.release(), 3).compose(plan.release(attempts=2))
+    assert values[3] == repeated.epsilon(plan.delta) > plan.epsilon(4)
+    assert values[4] == repeated.compose(plan.release()).epsilon(plan.delta)
+
+
+@pytest.mark.parametrize("damage", ["", "[1]", "{}", None])
+def test_a_run_that_cannot_say_what_it_released_is_not_resumed(tiny, tmp_path, damage):
+    config = tiny(tmp_path, "federation.rounds=3", NOISY + "}")
+    folder = RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(config, folder, observe=partial(crash_after, 1))
+    path = folder.state_dir / "privacy.json"
+    path.unlink() if damage is None else path.write_text(damage)
+    with pytest.raises(RunError) as caught:
+        train(config, folder, resume=True)
+    assert "\n" not in str(caught.value)
 
 
 # Cohorts
@@ -246,6 +355,43 @@ def test_cohorts_are_uniform_in_every_slot(sampling):
     assert (pairs.diagonal().sum() == 0) == (sampling == "distinct")
 
 
+def test_poisson_cohorts_hold_each_client_independently_with_the_sampling_rate():
+    federation = FederationConfig(cohort=3, sampling="poisson")
+    taken = np.zeros((4000, 12), dtype=bool)
+    for round in range(len(taken)):
+        cohort = sample_cohort(federation, 12, 31, round + 1)
+        assert cohort == sorted(set(cohort)) == sample_cohort(federation, 12, 31, round + 1)
+        taken[round, cohort] = True
+    assert chisquare(taken.sum(axis=0)).pvalue > 1e-4
+    sizes = np.bincount(taken.sum(axis=1), minlength=13)
+    expected = len(taken) * binom.pmf(np.arange(13), 12, 0.25)
+    assert chisquare([*sizes[:7], sizes[7:].sum()], [*expected[:7], expected[7:].sum()]).pvalue > 1e-4
+    assert sizes[0] > 0  # empty rounds exist
+    assert np.abs(np.corrcoef(taken.T) - np.eye(12)).max() < 5 / len(taken) ** 0.5
+
+
+def test_engines_are_told_the_size_of_every_poisson_cohort_and_an_empty_one_is_a_round(tiny, tmp_path):
+    events: list[tuple] = []
+
+    class Spy(PlaintextEngine):
+        def prepare(self, round, size):
+            events.append(("prepare", round, size))
+
+        def aggregate(self, round, cohort):
+            events.append(("aggregate", round, len(cohort)))
+            if cohort:
+                return super().aggregate(round, cohort)
+            return Aggregation(self._model.copy(), RoundCost())
+
+    config = tiny(tmp_path, "federation={sampling: poisson, cohort: 1, rounds: 12}")
+    folder, results = run(config, engine=Spy(round_parameters(config)), graph=load_graph(config.data, config.seed))
+    sizes = [len(sample_cohort(config.federation, 6, config.seed, round)) for round in range(1, 13)]
+    assert 0 in sizes and len(set(sizes)) > 2
+    assert [len(result.cohort) for result in results] == sizes
+    assert events == [(kind, k + 1, size) for k, size in enumerate(sizes) for kind in ("prepare", "aggregate")]
+    assert [row["round"] for row in folder.records()] == [*range(1, 13)]
+
+
 def test_other_rounds_and_seeds_draw_other_cohorts():
     federation = FederationConfig(cohort=3)
     drawn = {tuple(sample_cohort(federation, 1000, seed, round)) for seed in (1, 2) for round in range(1, 50)}
@@ -256,8 +402,8 @@ def test_the_cohort_is_known_before_anything_is_uploaded(tiny, tmp_path):
     events: list[tuple] = []
 
     class Spy(PlaintextEngine):
-        def prepare(self, round):
-            events.append(("prepare", round))
+        def prepare(self, round, size):
+            events.append(("prepare", round, size))
 
         def submit(self, round, slot, client, upload):
             events.append(("submit", round, slot, client))
@@ -279,9 +425,9 @@ def test_the_cohort_is_known_before_anything_is_uploaded(tiny, tmp_path):
         assert submitted == set(enumerate(cohort))
         assert ("aggregate", round, tuple(cohort)) in events
     assert [event for event in events if event[0] != "submit"] == [
-        ("prepare", 1),
+        ("prepare", 1, 3),
         ("aggregate", 1, tuple(cohorts[1])),
-        ("prepare", 2),
+        ("prepare", 2, 3),
         ("aggregate", 2, tuple(cohorts[2])),
         ("close",),
     ]
@@ -293,7 +439,8 @@ def test_the_cohort_is_known_before_anything_is_uploaded(tiny, tmp_path):
 def test_a_record_is_complete_and_its_csv_agrees(whole):
     folder = whole[1]
     record = folder.records()[0]
-    assert record.keys() == {"round", "val", "test", "model_difference", "model_difference_bound"}
+    assert record.keys() == {"round", "val", "test", "model_difference", "model_difference_bound", "epsilon"}
+    assert record["epsilon"] is None  # nothing is claimed without noise
     assert record["val"].keys() == {"accuracy", "auc", "delta_sp", "delta_eo", "counts", "undefined"}
     header, first, *_ = (folder.path / "metrics.csv").read_text().splitlines()
     row = dict(zip(header.split(","), first.split(","), strict=True))

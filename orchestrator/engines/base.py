@@ -68,8 +68,12 @@ class Engine(ABC):
     def encoder(self) -> Encoder:
         """What clients encode with; valid after `start`."""
 
-    def prepare(self, round: int) -> None:  # noqa: B027 - most engines have nothing to prepare
-        """Begin whatever of the round can be done before the uploads exist; returns at once."""
+    def prepare(self, round: int, size: int) -> None:  # noqa: B027 - most engines have nothing to prepare
+        """Begin whatever of the round can be done before the uploads exist; returns at once.
+
+        Args:
+            size: how many clients the round's cohort has; with Poisson sampling it differs from round to round.
+        """
 
     @abstractmethod
     def submit(self, round: int, slot: int, client: int, upload: Any) -> None:
@@ -77,7 +81,7 @@ class Engine(ABC):
 
     @abstractmethod
     def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
-        """Aggregate what was submitted for every slot of the cohort.
+        """Aggregate what was submitted for every slot of the cohort, which `prepare` was told the size of.
 
         Raises:
             ProtocolError: naming peer, phase and round; the engine must then be closed, or started again with the

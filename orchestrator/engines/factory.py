@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import math
+
 from mpc_programs.rules import RoundParameters
 from orchestrator.config import Config
 from orchestrator.engines.base import Engine
 from orchestrator.engines.embedded.engine import EmbeddedEngine
 from orchestrator.engines.plaintext import PlaintextEngine
 from orchestrator.errors import ConfigError
+from orchestrator.privacy.plan import PrivacyPlan, server_stddev
+from orchestrator.privacy.sensitivity import l2_sensitivity
 from orchestrator.sharing.fixed_point import VectorFormat
 
-__all__ = ["create_engine", "round_parameters", "vector_format"]
+__all__ = ["create_engine", "noise_stddev", "privacy_plan", "round_parameters", "vector_format"]
 
 _LARGEST_RATIO = 2.0**20
 """Update norms up to this many times the clip norm are clipped on shares; the documented domain of the clip."""
+
+_SAMPLERS = {"distinct": "fixed", "poisson": "poisson"}
+"""What accountants know the ways of sampling as; there is none for sampling with replacement."""
+
+_FINEST_NOISE_BITS = 40
+"""Noise of an accounted run is at least this many bits above the ring's grid; docs/privacy.md says what that gives."""
 
 
 def vector_format(config: Config) -> VectorFormat:
@@ -40,16 +50,72 @@ def round_parameters(config: Config) -> RoundParameters:
     )
 
 
+def privacy_plan(config: Config) -> PrivacyPlan | None:
+    """What the run may claim; None without noise, without an accountant, or where none is valid for the sampling.
+
+    Raises:
+        ConfigError: the noise is too fine for the ring's grid, or the budget does not allow a single round.
+    """
+    privacy, sampler = config.privacy, _SAMPLERS.get(config.federation.sampling)
+    if privacy.noise_multiplier == 0 or privacy.accountant is None or sampler is None:
+        return None
+    plan = PrivacyPlan(
+        sampler=sampler,
+        clients=config.clients.count,
+        cohort=config.federation.cohort,
+        noise_multiplier=privacy.noise_multiplier,
+        delta=privacy.delta,
+        accountant=privacy.accountant,
+        noise=privacy.noise,
+        sensitivity=_sensitivity(config),
+    )
+    if math.ldexp(plan.server_stddev, vector_format(config).model_bits) < 2.0**_FINEST_NOISE_BITS:
+        raise ConfigError(
+            f"privacy.noise_multiplier = {privacy.noise_multiplier:g}: each server's noise of {plan.server_stddev:.3g} "
+            f"is below 2^{_FINEST_NOISE_BITS} steps of the ring's grid, too coarse to be accounted as Gaussian; "
+            "raise it, or set privacy.accountant to null"
+        )
+    if privacy.epsilon_budget is not None and (first := plan.epsilon(1)) is not None and first > privacy.epsilon_budget:
+        raise ConfigError(
+            f"privacy.epsilon_budget = {privacy.epsilon_budget:g} does not allow a single round, which costs epsilon "
+            f"{first:.4g} at privacy.delta = {privacy.delta:g}"
+        )
+    return plan
+
+
+def noise_stddev(config: Config) -> float:
+    """Absolute standard deviation of each server's noise on the aggregate; 0 for none."""
+    privacy = config.privacy
+    if privacy.noise_multiplier == 0:
+        return 0.0
+    return server_stddev(privacy.noise_multiplier, _sensitivity(config), privacy.noise)
+
+
+def _sensitivity(config: Config) -> float:
+    """Of one round's aggregate, absolute; the configuration has a clip norm wherever it has noise."""
+    assert config.privacy.clip_norm is not None
+    poisson = config.federation.sampling == "poisson"
+    return l2_sensitivity(
+        round_parameters(config),
+        config.privacy.clip_norm,
+        vector_format(config),
+        config.privacy.sensitivity,
+        "poisson" if poisson else "fixed",
+        largest_cohort=config.clients.count if poisson else None,
+    )
+
+
 def create_engine(config: Config) -> Engine:
     """The engine that `engine.name` asks for; not started yet."""
-    parameters, privacy = round_parameters(config), config.privacy
+    parameters, privacy, stddev = round_parameters(config), config.privacy, noise_stddev(config)
+    privacy_plan(config)  # refuses what cannot be accounted for
     if config.engine.name == "plaintext":
-        return PlaintextEngine(parameters, clip_norm=privacy.clip_norm, noise_multiplier=privacy.noise_multiplier)
+        return PlaintextEngine(parameters, clip_norm=privacy.clip_norm, noise_stddev=stddev)
     return EmbeddedEngine(
         parameters,
         vector_format(config),
         clip_norm=privacy.clip_norm,
-        noise_multiplier=privacy.noise_multiplier,
+        noise_stddev=stddev,
         preprocessing=config.engine.preprocessing,
         timeout_sec=config.engine.timeout_sec,
         ports=config.engine.ports,

@@ -12,7 +12,7 @@ from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RULES, RoundParameters, factors
 from orchestrator.engines.base import Aggregation, Encoder, Engine, RoundCost
 from orchestrator.errors import RangeError
-from orchestrator.privacy.noise import gaussian, server_stddev
+from orchestrator.privacy.noise import gaussian
 from orchestrator.sharing.prg import Prg
 
 __all__ = ["Float64", "PlainUpload", "PlaintextEngine", "float64_aggregate", "plain_encoder"]
@@ -90,10 +90,16 @@ class PlaintextEngine(Engine):
     """Everything in this process, nothing protected; the noise has the variance of both servers' together."""
 
     def __init__(
-        self, parameters: RoundParameters, *, clip_norm: float | None = None, noise_multiplier: float = 0.0
+        self, parameters: RoundParameters, *, clip_norm: float | None = None, noise_stddev: float = 0.0
     ) -> None:
+        """
+        Args:
+            parameters: the public side of the round's arithmetic.
+            clip_norm: C; None where updates are not clipped.
+            noise_stddev: absolute standard deviation of each of the two servers' noise.
+        """
         self._parameters, self._clip_norm = parameters, clip_norm
-        self._stddev = 2.0**0.5 * server_stddev(noise_multiplier, clip_norm)
+        self._stddev = 2.0**0.5 * noise_stddev
         self._model = np.zeros(0)
         self._uploads: dict[int, PlainUpload] = {}
 

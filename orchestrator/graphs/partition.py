@@ -2,73 +2,108 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import overload
+
 import numpy as np
 from scipy.sparse import csr_array
 
 from orchestrator.config import ClientsConfig
 from orchestrator.errors import DataError
-from orchestrator.graphs.edges import adjacency, induced_edges
+from orchestrator.graphs.edges import adjacency
 from orchestrator.graphs.graph import Graph
 from orchestrator.seeding import seeded_generator
 
-__all__ = ["ego_networks", "induced_subgraph"]
+__all__ = ["EgoNetworks", "ego_networks"]
 
 
-def ego_networks(graph: Graph, clients: ClientsConfig, seed: int) -> list[Graph]:
-    """`clients.count` induced subgraphs, named ``client 0`` onwards, in ascending node order.
+class EgoNetworks(Sequence[Graph]):
+    """Induced subgraphs of one graph, named ``client 0`` onwards, in ascending node order.
+
+    Each is cut out when it is asked for and not kept: ten thousand clients are the whole graph and lists of node
+    numbers, here and in the processes that they are sent to. Cost of one: O(its nodes and all their neighbours).
+    """
+
+    def __init__(self, graph: Graph, links: csr_array, networks: Sequence[np.ndarray], truncate: bool = False) -> None:
+        """Take the nodes of every network.
+
+        Args:
+            links: the graph's symmetric adjacency, columns sorted within a row.
+            networks: distinct node indices in ascending order, one array a client.
+            truncate: round features towards zero, as the reference code's integer tensors do.
+        """
+        self._graph, self._links, self._truncate = graph, links, truncate
+        self._nodes = np.concatenate(networks).astype(np.int32)
+        self._bounds = np.cumsum([0, *map(len, networks)])
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Graph: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Graph]: ...
+    def __getitem__(self, index: int | slice) -> Graph | list[Graph]:
+        places = range(len(self))[index]  # also refuses an index outside
+        return self._cut(places) if isinstance(places, int) else [self._cut(place) for place in places]
+
+    def _cut(self, client: int) -> Graph:
+        nodes = self._nodes[self._bounds[client] : self._bounds[client + 1]]
+        features = self._graph.features[nodes]
+        return Graph(
+            np.trunc(features) if self._truncate else features,
+            self._edges(nodes),
+            self._graph.labels[nodes],
+            self._graph.sensitive[nodes],
+            self._graph.train[nodes],
+            self._graph.val[nodes],
+            self._graph.test[nodes],
+            f"client {client}",
+        )
+
+    def _edges(self, nodes: np.ndarray) -> np.ndarray:
+        """Canonical edges between two of the nodes, as positions in `nodes`."""
+        rows = self._links[nodes]
+        u = np.repeat(np.arange(len(nodes)), np.diff(rows.indptr))
+        v = np.minimum(np.searchsorted(nodes, rows.indices), len(nodes) - 1)
+        inside = (nodes[v] == rows.indices) & (u < v)
+        return np.stack([u[inside], v[inside]]).astype(np.int64)
+
+
+def ego_networks(graph: Graph, clients: ClientsConfig, seed: int) -> EgoNetworks:
+    """`clients.count` ego networks.
 
     A network holds every node within `clients.hops` edges of its ego, whatever mask that node is in; each client
     keeps the global masks restricted to its nodes. Egos whose network is smaller than `clients.min_nodes` are passed
     over. ``distinct`` egos differ (their networks may still coincide); ``with_replacement`` draws each ego anew, which
     is what redrawing until the network is large enough amounts to.
 
-    Cost: O(size of the network) to find it, O(n + m) to cut it out.
-
     Raises:
         DataError: too few training nodes have a network of that size.
     """
     links = adjacency(graph.edges, graph.num_nodes)
+    links.sort_indices()
     rng = seeded_generator(seed, "clients")
     pool = rng.permutation(np.flatnonzero(graph.train))
+    distinct = clients.ego_sampling == "distinct"
     networks: list[np.ndarray] = []
     small = 0
     while len(networks) < clients.count:
-        if not len(pool):
-            usable = len(networks) if clients.ego_sampling == "distinct" else 0
+        taken = len(networks) + small if distinct else 0  # of a distinct pool, the front is used up
+        if taken == len(pool):
             raise DataError(
-                f"{graph.name}: clients.count = {clients.count}, but only {usable} training nodes have a "
-                f"{clients.hops}-hop network of at least {clients.min_nodes} nodes ({small} have a smaller one)"
+                f"{graph.name}: clients.count = {clients.count}, but only {len(networks) if distinct else 0} training "
+                f"nodes have a {clients.hops}-hop network of at least {clients.min_nodes} nodes "
+                f"({small} have a smaller one)"
             )
-        drawn = 0 if clients.ego_sampling == "distinct" else int(rng.integers(len(pool)))
+        drawn = taken if distinct else int(rng.integers(len(pool)))
         nodes = _within(links, int(pool[drawn]), clients.hops)
-        fits = len(nodes) >= clients.min_nodes
-        if fits:
+        if len(nodes) >= clients.min_nodes:
             networks.append(nodes)
-        if clients.ego_sampling == "distinct" or not fits:
-            pool = np.delete(pool, drawn)
-        small += not fits
-    truncate = clients.features == "truncated"
-    return [induced_subgraph(graph, nodes, f"client {i}", truncate) for i, nodes in enumerate(networks)]
-
-
-def induced_subgraph(graph: Graph, nodes: np.ndarray, name: str, truncate: bool = False) -> Graph:
-    """The nodes, in ascending order, with every edge between two of them.
-
-    Args:
-        nodes: distinct indices in ascending order, shape (k,).
-        truncate: round features towards zero, as the reference code's integer tensors do.
-    """
-    features = graph.features[nodes]
-    return Graph(
-        np.trunc(features) if truncate else features,
-        induced_edges(graph.edges, nodes, graph.num_nodes),
-        graph.labels[nodes],
-        graph.sensitive[nodes],
-        graph.train[nodes],
-        graph.val[nodes],
-        graph.test[nodes],
-        name,
-    )
+        else:
+            small += 1
+            pool = pool if distinct else np.delete(pool, drawn)
+    return EgoNetworks(graph, links, networks, clients.features == "truncated")
 
 
 def _within(links: csr_array, ego: int, hops: int) -> np.ndarray:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class LocalUpdate:
 
 
 class LocalMethod(ABC):
-    """One client: its graph, its model, its optimiser. Created once, asked to train whenever it is in the cohort."""
+    """One client: its graph and its training state. Created once, asked to train whenever it is in the cohort."""
 
     @abstractmethod
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
@@ -41,10 +41,18 @@ class LocalMethod(ABC):
     def train(self, parameters: np.ndarray) -> LocalUpdate:
         """Train from the released global model (float64, shape (d,))."""
 
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """All that the next `train` depends on besides its argument: arrays, numbers and containers of them."""
+    @classmethod
+    def train_together(cls, clients: Sequence[Self], parameters: np.ndarray) -> list[LocalUpdate]:
+        """What `train` of each of these distinct clients gives, up to rounding; a method may do it in one pass."""
+        return [client.train(parameters) for client in clients]
 
     @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next `train` depends on besides its argument: numbers, and arrays.
+
+        A name stands for the same type and shape in all clients of a run; a client may lack one.
+        """
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned, in this or another process."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from orchestrator.config import Config
 from orchestrator.fairness import gap_coefficients, gaps, js_distance_over_nodes, js_divergence
 from orchestrator.graphs.balance import group_balance
 from orchestrator.graphs.graph import Graph
-from orchestrator.methods.local import AdamTraining
-from orchestrator.models import initial_parameters, load_vector
+from orchestrator.methods.local import AdamTraining, Batch, sum_up
+from orchestrator.models import initial_parameters
 from orchestrator.seeding import derived_seed
 
 __all__ = ["F2GNN"]
@@ -27,14 +26,15 @@ class F2GNN(AdamTraining):
     """Interpolates between its previous and the global model, then trains with a fairness penalty.
 
     Scores: ``balance``, B in [0, 1], and ``fairness``, in [0, ``method.score_max``]; 0 without training nodes. Both
-    gaps, and the comparison of the two models, are over the client's training nodes, as in the reference code.
+    gaps, and the comparison of the two models, are over the client's training nodes, as in the reference code. With
+    ``method.stateful: false`` the previous model is always that of a client that never took part.
     """
 
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
         super().__init__(graph, config, client)
         method = config.method
         self._coefficients = gap_coefficients(
-            self._labels, torch.from_numpy(graph.sensitive)[self._nodes], method.penalty, method.eo_denominator
+            self.labels, torch.from_numpy(graph.sensitive)[self.nodes], method.penalty, method.eo_denominator
         ).float()
         self._balance = float(np.clip(group_balance(graph, config.clients.balance_self_loops), 0, 1))
         self._local: np.ndarray | None = None
@@ -44,43 +44,70 @@ class F2GNN(AdamTraining):
             )
         self._last_penalty = 0.0
 
-    def _start(self, parameters: np.ndarray, noise: np.random.Generator) -> np.ndarray:
-        """``(1 - js) w_local + js w`` (line 30)."""
-        if self._local is None:
-            return parameters
-        method = self._config.method
-        load_vector(self._model, self._local)
-        local = self._logits(noise if method.divergence_local_mode == "train" else None).numpy()
-        load_vector(self._model, parameters)
-        released = self._logits().numpy()
-        js = _DIVERGENCES[method.divergence](local, released, method.tau_combine)
-        return (1 - js) * self._local + js * parameters
+    @classmethod
+    def _start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
+        """``(1 - js) w_local + js w`` (line 30) for the clients that have a previous model."""
+        starts = super()._start(batch, parameters, noises)
+        places = [i for i, client in enumerate(batch.clients) if client._local is not None]
+        if not places:
+            return starts
+        known = batch if len(places) == len(batch.clients) else Batch([batch.clients[i] for i in places])
+        method = batch.config.method
+        previous = np.stack([client._local for client in known.clients])
+        noisy = [noises[i] for i in places] if method.divergence_local_mode == "train" else None
+        local, released = (
+            known.each(known.logits(torch.tensor(models, dtype=torch.float32), noise))
+            for models, noise in ((previous, noisy), (starts[places], None))
+        )
+        starts = starts.copy()
+        for i, own, theirs, client in zip(places, local, released, known.clients, strict=True):
+            js = _DIVERGENCES[method.divergence](own.numpy(), theirs.numpy(), method.tau_combine)
+            starts[i] = (1 - js) * client._local + js * parameters
+        return starts
 
-    def _loss(self, logits: Tensor) -> Tensor:
+    @classmethod
+    def _loss(cls, batch: Batch[Self], logits: Tensor) -> Tensor:
         """Cross-entropy plus alpha times the penalty (line 33)."""
-        penalty = self._penalty(logits)
-        self._last_penalty = penalty.detach()
-        return F.binary_cross_entropy_with_logits(logits, self._labels) + self._config.method.alpha * penalty
+        method, penalties = batch.config.method, cls._penalties(batch, logits)
+        if method.score_from == "last_epoch":
+            for client, penalty in zip(batch.clients, penalties, strict=True):
+                client._last_penalty = float(penalty)
+        return super()._loss(batch, logits) + method.alpha * sum_up(penalties)
 
-    def _penalty(self, logits: Tensor) -> Tensor:
-        return gaps(torch.sigmoid(logits / self._config.method.tau_fair), self._coefficients).sum()
+    @classmethod
+    def _penalties(cls, batch: Batch[Self], logits: Tensor) -> list[Tensor]:
+        """The penalty of each client."""
+        probabilities = batch.each(torch.sigmoid(logits / batch.config.method.tau_fair))
+        return [gaps(p, client._coefficients).sum() for p, client in zip(probabilities, batch.clients, strict=True)]
 
     def _finish(self, local: np.ndarray) -> None:
-        self._local = local
+        if self.config.method.stateful:
+            self._local = local.copy()
 
-    def _scores(self) -> Mapping[str, float]:
-        return {"balance": self._balance, "fairness": self._fairness() if len(self._nodes) else 0.0}
+    @classmethod
+    def _scores(cls, batch: Batch[Self], local: Tensor) -> list[Mapping[str, float]]:
+        if batch.config.method.score_from == "last_epoch":
+            penalties = [client._last_penalty for client in batch.clients]
+        else:
+            penalties = cls._penalties(batch, batch.logits(local))
+        return [
+            {"balance": client._balance, "fairness": client._fairness(float(penalty))}
+            for client, penalty in zip(batch.clients, penalties, strict=True)
+        ]
 
-    def _fairness(self) -> float:
-        method = self._config.method
-        penalty = float(self._last_penalty if method.score_from == "last_epoch" else self._penalty(self._logits()))
+    def _scores_untrained(self) -> Mapping[str, float]:
+        return {"balance": self._balance, "fairness": 0.0}
+
+    def _fairness(self, penalty: float) -> float:
+        method = self.config.method
         score = penalty if method.score == "penalty" else 1 / (penalty + 1e-5)
         return float(np.clip(score, 0, method.score_max))
 
     def state_dict(self) -> dict[str, Any]:
-        local = {} if self._local is None else {"local": self._local.copy()}
-        return super().state_dict() | local
+        keeps = self.config.method.stateful and self._local is not None
+        return super().state_dict() | ({"local": self._local.copy()} if keeps else {})
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._local = np.array(state["local"], np.float64) if "local" in state else None
+        if self.config.method.stateful:
+            self._local = np.array(state["local"], np.float64) if "local" in state else None

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Self
 
-import numpy as np
-import torch.nn.functional as F
 from torch import Tensor
 
-from orchestrator.methods.local import AdamTraining
+from orchestrator.methods.local import AdamTraining, Batch
 
 __all__ = ["FedAvg"]
 
 
 class FedAvg(AdamTraining):
-    """Adam's moments persist per client, as in the FED-PUB reference code's FedAvg."""
+    """Adam's moments persist per client, as in the FED-PUB reference code's FedAvg, unless clients are stateless."""
 
-    def _start(self, parameters: np.ndarray, noise: np.random.Generator) -> np.ndarray:
-        return parameters
-
-    def _loss(self, logits: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(logits, self._labels)
-
-    def _scores(self) -> Mapping[str, float]:
-        return {}
+    @classmethod
+    def _scores(cls, batch: Batch[Self], local: Tensor) -> list[Mapping[str, float]]:
+        return [{} for _ in batch.clients]

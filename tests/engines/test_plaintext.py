@@ -98,10 +98,10 @@ def test_noise_has_the_variance_of_both_servers_and_is_not_repeated():
     parameters, size = RoundParameters("fedavg", 1, ratio_max=64 / 0.5), 40_000
     released = []
     for _ in range(2):
-        with PlaintextEngine(parameters, clip_norm=0.5, noise_multiplier=0.3) as engine:
+        with PlaintextEngine(parameters, clip_norm=0.5, noise_stddev=0.3) as engine:
             engine.start(np.zeros(size))
             released.append(run(engine, None, [PlainUpload(np.zeros(size), 0.0, {})]).parameters)
-    stddev = 2 * 0.3 * 0.5
+    stddev = 2**0.5 * 0.3
     for noise in released:
         assert abs(noise.mean()) < 5 * stddev / size**0.5
         assert abs(noise.std() / stddev - 1) < 5 / (2 * size) ** 0.5

@@ -33,3 +33,10 @@ def test_the_synthetic_pokec_sets_use_the_paper_hyperparameters(preset, model):
     ours, theirs = load_config([preset]), load_config([model])
     for section in ("seed", "clients", "model", "method", "federation"):
         assert getattr(ours, section) == getattr(theirs, section)
+
+
+def test_the_large_cohort_is_stateless_and_trains_in_batches():
+    config = load_config(["dp-large"])
+    assert (config.clients.count, config.federation.cohort, config.federation.rounds) == (10_000, 1_000, 100)
+    assert config.clients.batch > 1 and not config.method.stateful
+    assert config.privacy.noise_multiplier == 0

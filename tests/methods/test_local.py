@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from orchestrator.config import Config
+from orchestrator.errors import RangeError
 from orchestrator.methods import METHODS, LocalMethod, create
 from orchestrator.models import initial_parameters
 
@@ -103,9 +104,9 @@ def test_adam_moments_persist_between_participations(make_graph, name):
     graph, settings = make_graph(), config(name)
     client = create(graph, settings, 0)
     run(client, graph, 0, 2)
-    assert client.state_dict()["adam"]["step"] == 2 * settings.method.local_epochs
+    assert client.state_dict()["step"] == 2 * settings.method.local_epochs
     forgotten = create(graph, settings, 0)
-    forgotten.load_state_dict(client.state_dict() | {"adam": {}})
+    forgotten.load_state_dict({k: v for k, v in client.state_dict().items() if k in ("participations", "local")})
     assert (client.train(start(graph, 2)).delta != forgotten.train(start(graph, 2)).delta).any()
 
 
@@ -115,8 +116,97 @@ def test_each_participation_has_dropout_of_its_own(make_graph, name):
     deltas = []
     for participations in (0, 0, 1):
         client = create(graph, settings, 0)
-        client.load_state_dict({"participations": participations, "adam": {}})
+        client.load_state_dict({"participations": participations})
         deltas.append(client.train(start(graph)).delta)
         assert client.state_dict()["participations"] == participations + 1
     np.testing.assert_array_equal(deltas[0], deltas[1])
     assert (deltas[0] != deltas[2]).any()
+
+
+# Many clients at once
+
+KINDS = [
+    {},
+    {"nodes": 7, "edges": 5},
+    {"train": "none"},
+    {"train": "one class"},
+    {"train": "one group"},
+    {"train": "one node"},
+    {"nodes": 1, "edges": 0},
+    {"nodes": 1, "edges": 0, "train": "none"},
+    {"nodes": 8, "edges": 0},
+    {"nodes": 90, "edges": 300},
+]
+SWITCHES = [
+    {},
+    {"stateful": False},
+    {
+        "penalty": "broadcast",
+        "divergence": "js_distance_over_nodes",
+        "divergence_local_mode": "train",
+        "score": "reciprocal",
+        "score_from": "last_epoch",
+        "local_init": "own",
+        "score_max": 1e5,
+    },
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("method", SWITCHES, ids=["default", "stateless", "reference"])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_clients_that_train_together_do_what_each_does_alone(make_graph, name, method, dropout):
+    settings = config(name, tau_combine=1.0, **method)
+    settings = settings.model_copy(update={"model": settings.model.model_copy(update={"dropout": dropout})})
+    graphs = [make_graph(**kind) for kind in KINDS]
+    alone, together = ([create(graph, settings, c) for c, graph in enumerate(graphs)] for _ in range(2))
+    cohorts = [[0, 3, 9, 1], [9, 0, 2, 4, 5, 6, 7, 8], [2, 7], [6], list(range(10)), [1, 0]]  # histories that differ
+    for round, cohort in enumerate(cohorts):
+        released = start(graphs[0], round)
+        updates = METHODS[name].train_together([together[c] for c in cohort], released)
+        for client, update in zip(cohort, updates, strict=True):
+            expected = alone[client].train(released)
+            np.testing.assert_allclose(update.delta, expected.delta, rtol=1e-3, atol=2e-6)
+            assert update.norm == pytest.approx(expected.norm, rel=1e-5, abs=1e-7)
+            assert dict(update.scores) == pytest.approx(dict(expected.scores), rel=1e-3, abs=1e-6)
+    for one, other in zip(alone, together, strict=True):
+        assert one.state_dict().keys() == other.state_dict().keys()
+        assert one.state_dict()["participations"] == other.state_dict()["participations"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bad_client_among_many_is_named(make_graph, name):
+    graph, bad = make_graph(), make_graph()
+    bad.features[:] = 3e38
+    clients = [create(graph, config(name), 4), create(bad, config(name), 8)]
+    with pytest.raises(RangeError, match="client 8: "):
+        METHODS[name].train_together(clients, start(graph))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("local_init", ["global", "own"])
+def test_every_participation_of_a_stateless_client_is_as_its_first(make_graph, name, local_init):
+    graph, settings = make_graph(), config(name, stateful=False, local_init=local_init)
+    client = create(graph, settings, 0)
+    updates = run(client, graph, 0, 3)
+    assert client.state_dict() == {"participations": 3}
+    fresh = create(graph, settings, 0)
+    fresh.load_state_dict({"participations": 2})
+    assert_equal(updates[2:], [fresh.train(start(graph, 2))])
+
+
+def test_a_method_that_says_nothing_of_batches_trains_one_after_the_other(make_graph):
+    class Counting(LocalMethod):
+        def __init__(self, graph, config, client):
+            self.client = client
+
+        def train(self, parameters):
+            return self.client
+
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, state):
+            pass
+
+    assert Counting.train_together([Counting(None, None, c) for c in (5, 2)], np.zeros(1)) == [5, 2]

@@ -32,7 +32,6 @@ from orchestrator.engines.embedded.openings import release
 from orchestrator.engines.embedded.process import Assignment
 from orchestrator.engines.embedded.tls import Identity, create_certificates
 from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
-from orchestrator.privacy.noise import server_stddev
 from orchestrator.sharing.fixed_point import VectorFormat
 from orchestrator.sharing.shares import VectorShare
 
@@ -68,7 +67,7 @@ class TwoServerEngine(Engine):
         settings: dict[str, Any],
         *,
         clip_norm: float | None = None,
-        noise_multiplier: float = 0.0,
+        noise_stddev: float = 0.0,
         program: str = "assisted",
         timeout_sec: float = 60.0,
         ports: tuple[int, int, int] | None = None,
@@ -82,7 +81,7 @@ class TwoServerEngine(Engine):
             modules: the roles, and which module each one's process runs.
             settings: what else the servers must know, and must hold alike.
             clip_norm: C; None where updates are not clipped.
-            noise_multiplier: sigma; each server adds N(0, 2 sigma^2 C^2).
+            noise_stddev: absolute standard deviation of the noise that each server adds to its share.
             program: what is done with the vectors; one of `mpc_programs.rules.PROGRAMS`.
             timeout_sec: longest silence of a peer.
             ports: for server 0, server 1 and the dealer; None takes free ones.
@@ -94,7 +93,7 @@ class TwoServerEngine(Engine):
         """
         self._parameters, self._vectors, self._clip_norm = parameters, vectors, clip_norm
         self._program, self._settings = program, settings
-        self._noise_stddev = server_stddev(noise_multiplier, clip_norm)
+        self._noise_stddev = noise_stddev
         vectors.check_noise(self._noise_stddev)
         self._timeout_sec = timeout_sec
         self._roles = list(modules)
@@ -175,7 +174,7 @@ class TwoServerEngine(Engine):
         """
         return self._settings
 
-    def prepare(self, round: int) -> None:
+    def prepare(self, round: int, size: int) -> None:
         for channel in self._channels.values():
             self._send(channel, {"type": "prepare", "round": round})
 

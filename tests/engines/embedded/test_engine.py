@@ -73,7 +73,7 @@ def test_rounds_follow_each_other_and_costs_are_counted(running):
     model = MODEL
     for number in (1, 2, 3):
         if number != 2:  # the second round must fetch its preprocessing itself
-            running.prepare(number)
+            running.prepare(number, 2)
         result = play(running, number)
         expected = float64_aggregate(model, PARAMETERS, 1.0, uploads(number))
         assert np.abs(result.parameters - expected).max() <= FORMAT.error_bound(2, 1.0)
@@ -87,15 +87,16 @@ def test_rounds_follow_each_other_and_costs_are_counted(running):
 
 
 def test_noise_is_added_by_both_servers():
-    d, sigma = 4000, 0.5
+    d, stddev = 4000, 0.7
     parameters = RoundParameters("fedavg", 1, ratio_max=64.0)
-    with EmbeddedEngine(parameters, FORMAT, clip_norm=1.0, noise_multiplier=sigma, timeout_sec=20.0) as noisy:
+    with EmbeddedEngine(parameters, FORMAT, clip_norm=1.0, noise_stddev=stddev, timeout_sec=20.0) as noisy:
         noisy.start(np.zeros(d))
         sealed = noisy.encoder(np.zeros(d), 0.0, {}, 1, 0, 0)
         noisy.submit(1, 0, 0, sealed)
         noise = noisy.aggregate(1, [0]).parameters
-    assert abs(noise.std() / (2 * sigma) - 1) < 5 / np.sqrt(2 * d)
-    assert abs(noise.mean()) < 5 * 2 * sigma / np.sqrt(d)
+    total = 2**0.5 * stddev
+    assert abs(noise.std() / total - 1) < 5 / np.sqrt(2 * d)
+    assert abs(noise.mean()) < 5 * total / np.sqrt(d)
 
 
 @pytest.mark.parametrize("role", ["server 0", "server 1"])
@@ -116,7 +117,7 @@ def test_a_killed_server_ends_the_round(role, phase, number):
         struck.start(MODEL)
         pids = struck.pids.values()
         for current in (1, 2, 3):
-            struck.prepare(current)
+            struck.prepare(current, 2)
             play(struck, current)
     assert caught.value.peer == role
     assert caught.value.round == number
@@ -131,7 +132,7 @@ def test_a_killed_dealer_ends_the_round():
     ):
         struck.start(MODEL)
         for current in (1, 2):
-            struck.prepare(current)
+            struck.prepare(current, 2)
             play(struck, current)
     assert (caught.value.peer, caught.value.phase, caught.value.round) == ("dealer", "preprocessing", 2)
 
@@ -168,7 +169,7 @@ def test_after_a_failed_round_the_engine_starts_again_and_the_next_round_works(
         model, first = MODEL, recovering.pids.values()
         with pytest.raises((PeerLostError, PeerTimeoutError)) as caught:
             for current in (1, 2):
-                recovering.prepare(current)
+                recovering.prepare(current, 2)
                 model = play(recovering, current).parameters
         assert (caught.value.peer, caught.value.round) == (role, number)
         recovering.start(model)

@@ -1,0 +1,145 @@
+"""One plan makes sampler, mechanism and accountant together, so that they cannot disagree.
+
+From a plan come the absolute noise that each server adds, the adjacency, and epsilon as seen by
+
+* an outsider, who sees the released models: the cohorts are hidden in the sampling;
+* another client, who also knows in which rounds it took part itself, but not who else did;
+* a server, which knows every cohort, so that sampling hides nobody from it, and its own noise, which it can subtract.
+
+Formal guarantees (docs/privacy.md has the proofs and sources):
+
+* `noise = "each_full"`: each server's noise alone has standard deviation sigma times the sensitivity. Whoever knows one
+  of them is left with a discrete Gaussian mechanism of multiplier sigma. An outsider's view is that mechanism with
+  independent noise added, which is post-processing: it is accounted at sigma, though it is better protected.
+* `noise = "split"` (the paper): each has sigma/sqrt(2). The sum of two discrete Gaussians is none, but on a grid as
+  fine as the ring's it differs from one by less than any number can say (Kairouz, Liu and Steinke, arXiv:2102.06387):
+  an outsider is accounted at sigma, a server at sigma/sqrt(2).
+* Another client knows its own part in every round. Given that, the others are a fixed-size sample of q or q-1 among
+  n-1: it is accounted at q of n-1. Poisson samples are independent: it learns nothing about the others.
+
+Sampling hides nobody from whoever knows the run's seed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.errors import ConfigError
+from orchestrator.privacy.accountant import ACCOUNTANTS, Accountant, Release
+
+__all__ = ["ADJACENCY", "SAMPLERS", "VIEWS", "PrivacyPlan", "View", "server_stddev"]
+
+SAMPLERS = ("fixed", "poisson")
+ADJACENCY = {"fixed": "replace-one", "poisson": "add/remove"}
+"""What neighbouring populations of clients differ in, by sampler."""
+
+View = Literal["outsider", "client", "server"]
+VIEWS: tuple[View, ...] = ("outsider", "client", "server")
+
+
+def server_stddev(noise_multiplier: float, sensitivity: float, noise: str) -> float:
+    """Absolute standard deviation of the noise that each server adds to its share."""
+    return noise_multiplier * sensitivity / (1.0 if noise == "each_full" else math.sqrt(2.0))
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """What a run does for privacy, all of it public.
+
+    Attributes:
+        sampler: "fixed", q of n without replacement, replace-one neighbours; "poisson", rate q/n, add/remove.
+        clients: n.
+        cohort: q; with "poisson" the expected size.
+        noise_multiplier: sigma, relative to the L2 sensitivity; 0 is allowed and makes epsilon infinite.
+        delta: of (epsilon, delta)-differential privacy, for one client's whole data.
+        accountant: key of `ACCOUNTANTS`.
+        noise: "each_full" or "split", see above.
+        sensitivity: absolute L2 sensitivity under the sampler's adjacency; see `orchestrator.privacy.sensitivity`.
+        bit_noise_multiplier: where a round also releases a noisy count of bits, for the adaptive clip bound: its noise
+            relative to the count's sensitivity, per server as for the aggregate; None where it does not.
+
+    Raises:
+        ConfigError: on construction, with one line that names the value at fault.
+    """
+
+    sampler: Literal["fixed", "poisson"]
+    clients: int
+    cohort: int
+    noise_multiplier: float
+    delta: float
+    accountant: str = "rdp"
+    noise: Literal["each_full", "split"] = "each_full"
+    sensitivity: float = 1.0
+    bit_noise_multiplier: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.sampler not in SAMPLERS:
+            raise ConfigError(
+                f"sampler {self.sampler}: no accountant is valid for it; expected one of {', '.join(SAMPLERS)}"
+            )
+        if self.accountant not in ACCOUNTANTS:
+            raise ConfigError(f"accountant {self.accountant}: expected one of {', '.join(ACCOUNTANTS)}")
+        if self.noise not in ("each_full", "split"):
+            raise ConfigError(f"noise {self.noise}: expected each_full or split")
+        if self.clients < 1:
+            raise ConfigError(f"clients {self.clients}: expected at least 1")
+        if not 1 <= self.cohort <= self.clients:
+            raise ConfigError(f"cohort {self.cohort}: expected 1 to {self.clients}, the number of clients")
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta {self.delta:g}: expected a number between 0 and 1")
+        for name in ("noise_multiplier", "sensitivity", "bit_noise_multiplier"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise ConfigError(f"{name.replace('_', ' ')} {value:g}: expected a finite number of at least 0")
+        self.new_accountant().compose(self.release())  # refused here, where the accountant has no theorem for it
+
+    @property
+    def adjacency(self) -> str:
+        """What neighbouring populations differ in; with "paper" what the paper claims, whatever the sampler."""
+        return ADJACENCY["poisson" if self.accountant == "paper" else self.sampler]
+
+    @property
+    def server_stddev(self) -> float:
+        """Absolute standard deviation of each server's noise on the aggregate."""
+        return server_stddev(self.noise_multiplier, self.sensitivity, self.noise)
+
+    @property
+    def effective_multiplier(self) -> float:
+        """Of the one Gaussian mechanism that aggregate and bits together are, seen by an outsider.
+
+        Scaled to noise of equal size both are one vector, so s^-2 = sigma^-2 + sigma_b^-2 (McMahan et al.,
+        arXiv:1812.06210, section 3; Andrew et al., NeurIPS 2021, theorem 1).
+        """
+        sigma, bits = self.noise_multiplier, self.bit_noise_multiplier
+        if bits is None:
+            return sigma
+        return sigma * bits / math.hypot(sigma, bits) if sigma and bits else 0.0
+
+    def new_accountant(self) -> Accountant:
+        """An empty accountant of the plan's kind."""
+        return ACCOUNTANTS[self.accountant]()
+
+    def release(self, view: View = "outsider", attempts: int = 1) -> Release:
+        """What one round adds to a view.
+
+        Args:
+            attempts: how often noisy results of the same cohort have been released; more than one where a round was
+                repeated after a crash. They are one mechanism with 1/sqrt(attempts) of the noise, on one sample.
+        """
+        sigma = self.effective_multiplier / math.sqrt(attempts)
+        if view == "server":
+            sigma = sigma if self.noise == "each_full" else sigma / math.sqrt(2.0)
+            return Release("known", self.clients, self.cohort, sigma)
+        others = self.clients - 1 if view == "client" and self.sampler == "fixed" else self.clients
+        return Release(self.sampler, max(1, others), self.cohort, sigma)
+
+    def epsilon(self, rounds: int, view: View = "outsider") -> float | None:
+        """Epsilon after a number of rounds; None where the accountant makes no statement about the view.
+
+        For a server `rounds` are those in which the client took part; all of them is the worst case.
+        """
+        if self.accountant == "paper" and view != "outsider":
+            return None
+        return self.new_accountant().compose(self.release(view), rounds).epsilon(self.delta)

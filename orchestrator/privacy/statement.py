@@ -1,0 +1,98 @@
+"""What is said about a plan: the document of `safegnn account`, its table over rounds, the noise for a target epsilon.
+
+Nothing here is ever said without delta, adjacency and accountant.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from scipy.optimize import brentq
+
+from orchestrator.errors import ConfigError
+from orchestrator.privacy.accountant import ACCOUNTANTS
+from orchestrator.privacy.plan import VIEWS, PrivacyPlan
+
+__all__ = ["account", "calibrate", "table"]
+
+_LARGEST_MULTIPLIER = 1e6
+_LARGEST_TARGET = 1e9
+_PRECISION = 1e-5
+"""Relative precision of a calibrated noise multiplier; it errs towards more noise."""
+
+
+def account(plan: PrivacyPlan, rounds: int) -> dict[str, Any]:
+    """The JSON document of `safegnn account`. Infinite values are the text "inf", which JSON has no number for.
+
+    `epsilon` and `epsilon_per_round` are an outsider's; `views` has all three after the last round, null where the
+    accountant says nothing about one. For a server it is the worst case of a client that takes part in every round.
+    """
+    kind = ACCOUNTANTS[plan.accountant]
+    document = {
+        "sampler": plan.sampler,
+        "clients": plan.clients,
+        "cohort": plan.cohort,
+        "noise_multiplier": plan.noise_multiplier,
+        "noise": plan.noise,
+        "rounds": rounds,
+        "delta": plan.delta,
+        "adjacency": plan.adjacency,
+        "accountant": plan.accountant,
+        "conversion": kind.conversion,
+        "epsilon_per_round": _number(plan.epsilon(1)),
+        "epsilon": _number(plan.epsilon(rounds)),
+        "views": {view: _number(plan.epsilon(rounds, view)) for view in VIEWS},
+    }
+    fault = getattr(kind, "fault", None)
+    return document if fault is None else {**document, "warning": fault}
+
+
+def table(plan: PrivacyPlan, rounds: int) -> list[tuple[int, dict[str, float | None]]]:
+    """Epsilon by view after 1, 2, 5, 10, ... rounds up to the last."""
+    steps = [c * 10**k for k in range(len(str(rounds))) for c in (1, 2, 5)]
+    return [
+        (done, {view: plan.epsilon(done, view) for view in VIEWS})
+        for done in [*(step for step in steps if step < rounds), rounds]
+    ]
+
+
+def calibrate(plan: PrivacyPlan, rounds: int, target: float) -> PrivacyPlan:
+    """The plan with the smallest noise multiplier, to five digits, that keeps an outsider's epsilon at the target.
+
+    Raises:
+        ConfigError: no noise is enough.
+    """
+    if not 0 < target <= _LARGEST_TARGET:
+        raise ConfigError(f"target epsilon {target:g}: expected a number above 0 and up to {_LARGEST_TARGET:g}")
+
+    def excess(log_multiplier: float) -> float:
+        epsilon = replace(plan, noise_multiplier=math.exp(log_multiplier)).epsilon(rounds)
+        assert epsilon is not None  # every accountant speaks about outsiders
+        return math.log(max(epsilon, 1e-300) / target)
+
+    low, high = -1.0, 0.0
+    while excess(high) > 0.0:
+        low, high = high, high + 1.0
+        if high > math.log(_LARGEST_MULTIPLIER):
+            raise ConfigError(
+                f"target epsilon {target:g}: not reached in {rounds} rounds at delta {plan.delta:g} by any noise "
+                f"multiplier up to {_LARGEST_MULTIPLIER:g}"
+            )
+    while excess(low) <= 0.0:
+        low, high = low - 1.0, low
+    root = brentq(excess, low, high, xtol=_PRECISION)
+    while excess(math.log(multiplier := _round_up(math.exp(root), 6))) > 0.0:
+        root += _PRECISION
+    return replace(plan, noise_multiplier=multiplier)
+
+
+def _round_up(value: float, digits: int) -> float:
+    """To so many significant digits, never down."""
+    scale = 10.0 ** (digits - 1 - math.floor(math.log10(value)))
+    return math.ceil(value * scale) / scale
+
+
+def _number(value: float | None) -> float | str | None:
+    return "inf" if value == math.inf else value

@@ -1,0 +1,108 @@
+"""The budget as state: it grows, it stops in time, and no crash makes a release free."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from orchestrator.errors import RunError
+from orchestrator.privacy.budget import Budget
+from orchestrator.privacy.plan import PrivacyPlan
+
+PLAN = PrivacyPlan("fixed", 30, 3, 1.341, 1e-3)
+
+
+def charged(rounds: int, limit: float | None = None) -> Budget:
+    budget = Budget(PLAN, limit)
+    for number in range(1, rounds + 1):
+        budget.charge(number)
+    return budget
+
+
+def test_it_says_what_the_plan_says():
+    assert Budget(PLAN).epsilon == 0.0 == Budget(PLAN).last
+    budget = charged(20)
+    assert budget.epsilon == PLAN.epsilon(20) == budget.seen_by("outsider") and budget.last == 20
+    assert budget.next_epsilon(21) == PLAN.epsilon(21)
+    assert budget.seen_by("client") == PLAN.epsilon(20, "client")
+    assert budget.seen_by("server") == PLAN.epsilon(20, "server")
+    assert budget.seen_by("server", 4) == PLAN.epsilon(4, "server")
+    assert budget.seen_by("server", 0) == 0.0
+
+
+def test_it_allows_every_round_up_to_the_limit_and_none_beyond():
+    limit = (PLAN.epsilon(5) + PLAN.epsilon(6)) / 2
+    budget = charged(5, limit)
+    assert not budget.allows(6) and budget.epsilon <= limit
+    with pytest.raises(RunError) as caught:
+        budget.charge(6)
+    message = str(caught.value)
+    assert "\n" not in message and message == budget.refusal(6)
+    for part in ("round 6", "replace-one", "accountant rdp", "delta 0.001", "privacy.epsilon_budget = "):
+        assert part in message
+    assert budget.last == 5 and budget.epsilon == PLAN.epsilon(5)  # a refused charge is none
+
+
+def test_a_repeated_round_counts_as_less_noise_and_never_less_than_before():
+    budget, values = charged(5), []
+    for _ in range(3):
+        before = budget.next_epsilon(5)
+        budget.charge(5)
+        assert budget.epsilon == before
+        values.append(budget.epsilon)
+    assert PLAN.epsilon(5) < values[0] < values[1] < values[2]
+    accountant = PLAN.new_accountant().compose(PLAN.release(), 4).compose(PLAN.release(attempts=4))
+    assert budget.epsilon == accountant.epsilon(PLAN.delta)
+    budget.charge(6)
+    assert budget.epsilon == accountant.compose(PLAN.release()).epsilon(PLAN.delta)
+    assert budget.seen_by("server", 1) == PLAN.new_accountant().compose(PLAN.release("server", 4)).epsilon(PLAN.delta)
+
+
+def test_an_older_round_cannot_be_released_again():
+    with pytest.raises(RunError, match="round 4 was released before round 5"):
+        charged(5).charge(4)
+
+
+def test_state_is_json_and_comes_back():
+    budget = charged(5)
+    budget.charge(5)
+    state = json.loads(json.dumps(budget.state()))
+    restored = Budget(PLAN).restore(state)
+    assert restored.state() == state and (restored.epsilon, restored.last) == (budget.epsilon, 5)
+    for each in (budget, restored):
+        each.charge(5)
+        each.charge(6)
+    assert restored.epsilon == budget.epsilon
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"plan": {}},
+        {"rounds": [[1, -5]]},
+        {"rounds": [[0, 5]]},
+        {"rounds": 5},
+        {"last": -1},
+        {"last": "x"},
+        {"attempts": None},
+    ],
+)
+def test_other_states_are_refused_in_one_line(changes):
+    with pytest.raises(RunError) as caught:
+        Budget(PLAN).restore({**charged(5).state(), **changes})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_state_of_another_plan_is_refused():
+    other = PrivacyPlan("fixed", 30, 3, 2.0, 1e-3)
+    with pytest.raises(RunError, match="counted for other settings"):
+        Budget(other).restore(charged(5).state())
+    with pytest.raises(RunError, match="damaged"):
+        Budget(PLAN).restore({})
+
+
+def test_without_noise_nothing_fits_a_limit():
+    plan = PrivacyPlan("poisson", 30, 3, 0.0, 1e-3)
+    assert Budget(plan).next_epsilon(1) == math.inf and not Budget(plan, 1e9).allows(1)

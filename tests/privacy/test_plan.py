@@ -1,0 +1,108 @@
+"""The plan: what each party can learn, and what no accountant covers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.errors import ConfigError
+from orchestrator.privacy.plan import VIEWS, PrivacyPlan, server_stddev
+
+PLAN = PrivacyPlan("fixed", 30, 3, 1.341, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sampler": "with_replacement"}, "sampler with_replacement: no accountant is valid for it"),
+        ({"accountant": "gdp"}, "accountant gdp: expected one of rdp, pld, paper"),
+        ({"accountant": "pld"}, "accountant pld: there is no privacy loss distribution for cohorts of fixed size"),
+        ({"noise": "none"}, "noise none: expected each_full or split"),
+        ({"clients": 0}, "clients 0: expected at least 1"),
+        ({"cohort": 0}, "cohort 0: expected 1 to 30"),
+        ({"cohort": 31}, "cohort 31: expected 1 to 30"),
+        ({"delta": 0.0}, "delta 0: expected a number between 0 and 1"),
+        ({"delta": math.nan}, "delta nan: expected"),
+        ({"noise_multiplier": -1.0}, "noise multiplier -1: expected a finite number of at least 0"),
+        ({"noise_multiplier": math.inf}, "noise multiplier inf: expected"),
+        ({"sensitivity": math.nan}, "sensitivity nan: expected"),
+        ({"bit_noise_multiplier": -1.0}, "bit noise multiplier -1: expected"),
+    ],
+)
+def test_a_plan_without_a_valid_accountant_is_refused_in_one_line(changes, said):
+    with pytest.raises(ConfigError) as caught:
+        replace(PLAN, **changes)
+    assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("sampler", "adjacency"), [("fixed", "replace-one"), ("poisson", "add/remove")])
+def test_the_adjacency_is_the_samplers(sampler, adjacency):
+    assert replace(PLAN, sampler=sampler).adjacency == adjacency
+
+
+def test_the_paper_claims_another_adjacency_than_its_sampler_has():
+    assert replace(PLAN, accountant="paper").adjacency == "add/remove"
+
+
+def test_each_servers_noise_follows_from_the_plan():
+    """Split noise adds up to sigma times the sensitivity, the paper's 2 sigma C; full noise is that at each server."""
+    assert replace(PLAN, sensitivity=20.0).server_stddev == pytest.approx(2 * 1.341 * 10)
+    split = replace(PLAN, sensitivity=20.0, noise="split").server_stddev
+    assert split == pytest.approx(math.sqrt(2) * 1.341 * 10) == server_stddev(1.341, 20.0, "split")
+
+
+@pytest.mark.parametrize("sampler", ["fixed", "poisson"])
+@pytest.mark.parametrize("noise", ["each_full", "split"])
+def test_a_server_sees_more_than_a_client_and_a_client_no_less_than_an_outsider(sampler, noise):
+    plan = replace(PLAN, sampler=sampler, noise=noise)
+    outsider, client, server = (plan.epsilon(500, view) for view in VIEWS)
+    assert outsider <= client < server
+    assert (outsider == client) == (sampler == "poisson")  # Poisson samples are independent
+
+
+def test_a_server_knows_the_cohort_and_so_nothing_is_amplified_for_it():
+    assert PLAN.epsilon(500, "server") == pytest.approx(198.66, abs=0.006)
+    assert replace(PLAN, sampler="poisson", cohort=30).epsilon(500) == PLAN.epsilon(500, "server")
+
+
+def test_a_server_that_subtracts_its_noise_gains_where_the_noise_is_split_and_only_there():
+    split = replace(PLAN, noise="split")
+    assert split.epsilon(500) == PLAN.epsilon(500)
+    assert split.epsilon(500, "server") == replace(PLAN, noise_multiplier=1.341 / math.sqrt(2)).epsilon(500, "server")
+    assert split.epsilon(500, "server") > 1.5 * PLAN.epsilon(500, "server")
+
+
+def test_subtracted_noise_alone_costs_what_the_paper_leaves_out():
+    """Poisson, delta 1e-3: 8.35 becomes 15.62 at sigma/sqrt(2), before the cohort is known too."""
+    plan = replace(PLAN, sampler="poisson")
+    assert plan.epsilon(500) == pytest.approx(8.35, abs=0.005)
+    assert replace(plan, noise_multiplier=1.341 / math.sqrt(2)).epsilon(500) == pytest.approx(15.62, abs=0.005)
+
+
+def test_another_client_is_one_of_the_cohort_or_of_the_rest():
+    """Knowing its own part, it sees q of the n-1 others at most."""
+    assert PLAN.epsilon(500, "client") == replace(PLAN, clients=29).epsilon(500)
+    assert PrivacyPlan("fixed", 1, 1, 1.0, 1e-3).epsilon(5, "client") > 0
+
+
+def test_the_paper_accounts_for_outsiders_alone():
+    assert [replace(PLAN, accountant="paper").epsilon(500, view) for view in VIEWS[1:]] == [None, None]
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_a_noisy_count_of_bits_costs_something_and_little_if_it_is_noisy_enough(accountant):
+    plan = PrivacyPlan("poisson", 1000, 100, 1.5, 1e-5, accountant)
+    with_bits = [replace(plan, bit_noise_multiplier=sigma).epsilon(100) for sigma in (1e6, 10.0, 1.5)]
+    assert with_bits[0] == pytest.approx(plan.epsilon(100), rel=1e-6)
+    assert plan.epsilon(100) < with_bits[1] < 1.05 * plan.epsilon(100)
+    assert with_bits[2] == pytest.approx(replace(plan, noise_multiplier=1.5 / math.sqrt(2)).epsilon(100), rel=1e-6)
+    assert replace(plan, bit_noise_multiplier=0.0).epsilon(100) == math.inf
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_repeated_round_is_less_noise_on_the_same_sample(view):
+    once, twice = PLAN.release(view), PLAN.release(view, attempts=2)
+    assert twice.noise_multiplier == once.noise_multiplier / math.sqrt(2)
+    assert replace(twice, noise_multiplier=once.noise_multiplier) == once

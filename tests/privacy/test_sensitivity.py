@@ -1,0 +1,247 @@
+"""The proven sensitivity against an adversary who looks for two cohorts that differ more: it never finds any."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import softmax
+
+from mpc_programs.lockstep import run_locally
+from mpc_programs.rules import RULES, RoundParameters
+from orchestrator.engines.plaintext import Float64, PlainUpload, float64_aggregate
+from orchestrator.errors import ConfigError
+from orchestrator.privacy.sensitivity import (
+    FixedDenominator,
+    l2_sensitivity,
+    largest_weight,
+    replacement_bound,
+    softmax_error,
+)
+from orchestrator.sharing.fixed_point import VectorFormat
+from tests.support import compute, share
+
+FORMAT = VectorFormat(update_bits=25, weight_bits=32, integer_bits=6)
+
+
+def weights(balance, fairness, parameters):
+    """SaFeGNN, Algorithm 1, lines 11-15, written down independently."""
+    combined = parameters.lam * softmax(balance) + np.exp(softmax(fairness))
+    return softmax(combined / parameters.tau)
+
+
+def change(genes, parameters):
+    """How far the worst updates of norm one move the aggregate, where the last client's scores are replaced.
+
+    With s_i = sign(gamma_i - gamma'_i), the updates s_i e of the clients that stay, e of the one that goes and -e of
+    the one that comes reach sum_i |gamma_i - gamma'_i| + gamma_k + gamma'_k, the triangle inequality's bound.
+    """
+    q, width = parameters.cohort, parameters.fairness_max
+    genes = np.clip(genes, 0.0, 1.0)
+    balance, fairness = genes[: q - 1], width * genes[q - 1 : 2 * q - 2]
+    before, after = genes[2 * q - 2 : 2 * q], genes[2 * q :]
+    first = weights(np.append(balance, before[0]), np.append(fairness, width * before[1]), parameters)
+    second = weights(np.append(balance, after[0]), np.append(fairness, width * after[1]), parameters)
+    return first[-1] + second[-1] + np.abs(first[:-1] - second[:-1]).sum()
+
+
+def search(parameters, seed=0):
+    """The largest change that was found: structured and random starts, then coordinate and gradient ascent."""
+    rng = np.random.default_rng(seed)
+    q, corners = parameters.cohort, [(a, b) for a in (0.0, 1.0) for b in (0.0, 1.0)]
+    starts = []
+    for strong in sorted({0, 1, 2, (q - 1) // 3, q - 1} & set(range(q))):
+        for level in (0.3, 0.6, 0.9, 1.0):
+            others = np.concatenate([level * (np.arange(q - 1) < strong)] * 2)
+            starts += [np.concatenate([others, before, after]) for before in corners for after in corners]
+    starts += [rng.integers(0, 2, 2 * q + 2).astype(float) for _ in range(20)]
+    starts += [rng.random(2 * q + 2) for _ in range(20)]
+    starts.sort(key=lambda genes: -change(genes, parameters))
+    best = 0.0
+    for genes in (starts[0], starts[1], starts[5], *rng.permutation(starts[6:])[:3]):
+        genes = genes.copy()
+        for k in rng.permutation(len(genes))[:80]:
+            trials = [np.where(np.arange(len(genes)) == k, value, genes) for value in (0.0, 0.5, 1.0)]
+            genes = max([genes, *trials], key=lambda trial: change(trial, parameters))
+        if q <= 30:
+            bounds = [(0.0, 1.0)] * len(genes)
+            found = minimize(
+                lambda g: -change(g, parameters), genes, method="L-BFGS-B", bounds=bounds, options={"maxiter": 15}
+            )
+            genes = max(genes, np.clip(found.x, 0, 1), key=lambda trial: change(trial, parameters))
+        best = max(best, change(genes, parameters))
+    return best
+
+
+@pytest.mark.parametrize("q", [1, 2, 3, 5, 10, 30, 300])
+@pytest.mark.parametrize(
+    ("lam", "tau", "width"),
+    [
+        (8.0, 4.0, 2.0),
+        (0.5, 4.0, 2.0),
+        (0.0, 1.0, 5.0),
+        (64.0, 4.0, 2.0),
+        (8.0, 0.3, 8.0),
+        (0.5, 4.0, 1e5),
+        (64.0, 0.1, 0.1),
+    ],
+)
+def test_the_search_never_exceeds_the_bound_and_comes_within_a_factor_of_three(q, lam, tau, width):
+    parameters = RoundParameters("f2gnn", q, lam, tau, width)
+    bound, found = replacement_bound(parameters), search(parameters)
+    assert found <= bound * (1 + 1e-12) <= 2 * (1 + 1e-12)
+    assert bound <= 3 * found
+    if tau == 4.0 and width == 2.0 and lam <= 8:
+        assert bound <= 1.15 * found  # what the presets use
+
+
+@given(
+    st.integers(2, 40),
+    st.floats(0, 64),
+    st.floats(0.1, 20),
+    st.floats(0.01, 30),
+    st.integers(0, 10**9),
+)
+@settings(max_examples=200, deadline=None)
+def test_no_random_cohort_exceeds_the_bound(q, lam, tau, width, seed):
+    parameters = RoundParameters("f2gnn", q, lam, tau, width)
+    rng = np.random.default_rng(seed)
+    bound = replacement_bound(parameters) * (1 + 1e-12)  # float64 rounds
+    for power in (0.2, 1.0, 5.0):
+        assert change(rng.random(2 * q + 2) ** power, parameters) <= bound
+    assert change(rng.integers(0, 2, 2 * q + 2).astype(float), parameters) <= bound
+
+
+@given(st.integers(1, 50), st.floats(0, 64), st.floats(0.1, 20), st.floats(0.01, 30), st.integers(0, 10**9))
+@settings(max_examples=100, deadline=None)
+def test_the_largest_weight_is_attained_and_not_exceeded(q, lam, tau, width, seed):
+    parameters = RoundParameters("f2gnn", q, lam, tau, width)
+    top = np.arange(q) == 0
+    attained = weights(top * 1.0, top * width, parameters)[0]
+    assert attained == pytest.approx(largest_weight(parameters), rel=1e-9)
+    rng = np.random.default_rng(seed)
+    assert weights(rng.random(q), width * rng.random(q), parameters).max() <= attained * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("q", "estimate"), [(30, 0.10), (300, 0.007)])
+def test_replacing_a_client_costs_at_most_twice_the_first_estimate_for_removing_one(q, estimate):
+    for lam in (0.5, 8.0):
+        assert replacement_bound(RoundParameters("f2gnn", q, lam, 4.0, 2.0)) <= 2 * estimate
+
+
+def test_the_bound_is_for_the_aggregate_that_is_computed():
+    """The same adversary through the rule's own text: two rounds of real updates, clipped by their norms."""
+    q, clip_norm, d = 6, 0.5, 8
+    parameters = RoundParameters("f2gnn", q, 8.0, 4.0, 2.0, ratio_max=FORMAT.limit / clip_norm)
+    bound = l2_sensitivity(parameters, clip_norm, FORMAT, "bounded_weights", "fixed")
+    rng, worst = np.random.default_rng(1), 0.0
+    for trial in range(300):
+        direction = rng.normal(size=d)
+        direction /= np.linalg.norm(direction)
+
+        def upload(sign, scores, direction=direction):
+            delta = sign * direction * rng.choice([0.5, 3.0])  # at the clip norm, and beyond it
+            return PlainUpload(delta, float(np.linalg.norm(delta)), {"balance": scores[0], "fairness": 2 * scores[1]})
+
+        others = [upload(rng.choice([-1, 1]), rng.integers(0, 2, 2)) for _ in range(q - 1)]
+        first = [*others, upload(1, (1, 1))]
+        second = [*others, upload(-1, rng.integers(0, 2, 2) if trial % 2 else (1, 1))]
+        a, b = (float64_aggregate(np.zeros(d), parameters, clip_norm, cohort) for cohort in (first, second))
+        worst = max(worst, float(np.linalg.norm(a - b)))
+    assert bound / 3 < worst <= bound
+
+
+@pytest.mark.parametrize("mode", ["worst_case", "bounded_weights"])
+@pytest.mark.parametrize("sampler", ["fixed", "poisson"])
+@pytest.mark.parametrize("rule", ["f2gnn", "fedavg"])
+def test_the_errors_of_the_arithmetic_are_added(mode, sampler, rule):
+    parameters = RoundParameters(rule, 30, 8.0, 4.0, 2.0)
+    exact = {
+        ("worst_case", "fixed", "f2gnn"): 2.0,
+        ("worst_case", "poisson", "f2gnn"): 2.0,
+        ("worst_case", "fixed", "fedavg"): 2.0,
+        ("worst_case", "poisson", "fedavg"): 2.0,
+        ("bounded_weights", "fixed", "f2gnn"): replacement_bound(parameters),
+        ("bounded_weights", "poisson", "f2gnn"): FixedDenominator.of(parameters).largest_weight,
+        ("bounded_weights", "fixed", "fedavg"): 2 / 30,
+        ("bounded_weights", "poisson", "fedavg"): 1 / 30,
+    }[mode, sampler, rule]
+    for clip_norm in (0.3, 10.0):
+        bound = l2_sensitivity(parameters, clip_norm, FORMAT, mode, sampler)
+        assert exact * clip_norm < bound < 1.001 * exact * clip_norm
+        coarse = VectorFormat(update_bits=25, weight_bits=20, integer_bits=6)
+        assert l2_sensitivity(parameters, clip_norm, coarse, mode, sampler) > bound
+
+
+@pytest.mark.parametrize(("lam", "tau", "width"), [(8.0, 4.0, 2.0), (0.5, 4.0, 2.0), (8.0, 1.0, 2.0), (8.0, 4.0, 50.0)])
+@pytest.mark.parametrize("q", [3, 30, 200])
+def test_weights_on_shares_are_within_the_error_that_is_added(q, lam, tau, width):
+    parameters = RoundParameters("f2gnn", q, lam, tau, width)
+    rng = np.random.default_rng(q)
+    for balance, fairness in ((rng.random(q), width * rng.random(q)), (np.arange(q) == 0, width * (np.arange(q) == 1))):
+        scores = {"balance": np.asarray(balance, float), "fairness": np.asarray(fairness, float)}
+        exact = run_locally(RULES["f2gnn"].weights(Float64(), parameters, scores))
+        secret, _ = compute(
+            lambda ops, b, f: RULES["f2gnn"].weights(ops, parameters, {"balance": b, "fairness": f}),
+            share(scores["balance"]),
+            share(scores["fairness"]),
+        )
+        assert np.abs(secret - exact).sum() < softmax_error(parameters)
+
+
+# Weights with a fixed denominator
+
+
+@given(
+    st.integers(1, 500),
+    st.floats(0, 64),
+    st.floats(1, 20),
+    st.floats(0.01, 4),
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=5),
+)
+@settings(deadline=None)
+def test_no_client_weighs_more_than_the_largest_weight_whoever_takes_part(m, lam, tau, width, clients):
+    rule = FixedDenominator(m, lam, tau, width)
+    balance, fairness = np.array(clients).T * np.array([[1.0], [width]])
+    together = rule.weights(balance, fairness)
+    assert (together > 0).all() and together.max() <= rule.largest_weight * (1 + 1e-12)
+    alone = [rule.weights(balance[k : k + 1], fairness[k : k + 1])[0] for k in range(len(clients))]
+    np.testing.assert_allclose(together, alone, rtol=1e-13)
+    top = rule.weights(np.ones(1), np.full(1, width))[0]
+    assert top == pytest.approx(rule.largest_weight, rel=1e-12)
+
+
+@pytest.mark.parametrize("m", [3, 30, 300])
+@pytest.mark.parametrize("lam", [0.5, 8.0])
+def test_fixed_denominators_give_about_the_weights_of_the_softmax(m, lam):
+    parameters = RoundParameters("f2gnn", m, lam, 4.0, 2.0)
+    rule, rng = FixedDenominator.of(parameters), np.random.default_rng(m)
+    balance, fairness = rng.random(m), 2 * rng.random(m)
+    own, softmaxes = rule.weights(balance, fairness), weights(balance, fairness, parameters)
+    assert own.sum() == pytest.approx(1.0, abs=0.15)
+    np.testing.assert_allclose(own, softmaxes, rtol=0.3)
+    typical = rule.weights(np.log([rule.balance_mean]), np.log([rule.fairness_mean]))
+    assert typical[0] == pytest.approx(1 / m, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"fairness_max": 5.0}, "method.score_max = 5: expected at most 4"),
+        ({"lam": 64.0, "tau": 0.1}, "method.tau = 0.1 is too small for a fixed denominator"),
+    ],
+)
+def test_scores_beyond_the_arithmetic_of_fixed_denominators_are_refused_by_name(changes, named):
+    parameters = RoundParameters("f2gnn", 3, **{"lam": 8.0, "tau": 4.0, "fairness_max": 2.0, **changes})
+    with pytest.raises(ConfigError) as caught:
+        l2_sensitivity(parameters, 1.0, FORMAT, "bounded_weights", "poisson")
+    assert str(caught.value).startswith(named) and "\n" not in str(caught.value)
+
+
+def test_a_rule_without_a_proof_has_no_bounded_weights():
+    parameters = RoundParameters("median", 3)
+    with pytest.raises(ConfigError, match=r"no bound is known for method\.name median"):
+        l2_sensitivity(parameters, 1.0, FORMAT, "bounded_weights", "fixed")
+    assert l2_sensitivity(parameters, 1.0, FORMAT, "worst_case", "fixed") > 2
