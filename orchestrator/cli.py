@@ -17,7 +17,7 @@ from rich.table import Table
 
 from mpc_programs.rules import PROGRAMS
 from orchestrator.config import Config, load_config, preset_names
-from orchestrator.errors import ConfigError, SafeGNNError
+from orchestrator.errors import ConfigError, DataError, SafeGNNError
 
 __all__ = ["main"]
 
@@ -206,6 +206,50 @@ def account(
     )
     if "warning" in facts:
         _out.print(f"warning: {facts['warning']}", soft_wrap=True)
+
+
+@app.command()
+def reproduce(
+    experiment: Annotated[str, typer.Argument(help="table2 (with figures 4 and 5) or operating-point.")],
+    preset: Presets = None,
+    config: File = None,
+    set_: Overrides = None,
+    data_dir: DataDir = None,
+    engine: Annotated[str, typer.Option("--engine", help="plaintext, faster, or embedded.")] = "plaintext",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of every setting.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Train several privacy settings with several seeds; leave a table, curves and every run's folder.
+
+    Where Pokec's files are missing, the synthetic stand-in of the same size takes its place.
+    """
+    from orchestrator.clients import warm_up
+    from orchestrator.graphs import load_graph
+
+    settings = _settings(
+        preset or ["dp-large" if experiment == "operating-point" else "pokec-n"], config, set_, data_dir, engine
+    )
+    try:
+        load_graph(settings.data, settings.seed)
+    except DataError as error:
+        if preset is not None and not all(name.startswith("pokec-") for name in preset):
+            raise
+        _log.print(f"{error}; the synthetic stand-in takes its place", soft_wrap=True)
+        settings = _settings([f"synthetic-{settings.data.name}"], config, set_, None, engine)
+    warm_up()
+    from orchestrator.reproduction import EXPERIMENTS, markdown
+    from orchestrator.reproduction import reproduce as run
+
+    if experiment not in EXPERIMENTS:
+        raise ConfigError(f"no experiment '{experiment}'; there are: {', '.join(EXPERIMENTS)}")
+    count = len(EXPERIMENTS[experiment](settings)) * seeds * settings.federation.rounds
+    with _progress(count) as advance:
+        result = run(experiment, settings, seeds, observe=advance)
+    if as_json:
+        _print_json(result.as_dict())
+        return
+    _out.print(markdown(result), soft_wrap=True)
+    _out.print(f"epsilon at delta {result.delta:g}; table and curves: {result.folder}", soft_wrap=True)
 
 
 @app.command()

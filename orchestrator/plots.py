@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from orchestrator.metrics import moving_average
 from orchestrator.runs import write_atomically
 
-__all__ = ["plot_comparison", "plot_costs", "plot_curves"]
+__all__ = ["plot_comparison", "plot_costs", "plot_curves", "plot_settings"]
 
 _LABELS = {
     "accuracy": "validation accuracy",
@@ -58,6 +58,29 @@ def plot_comparison(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: Path,
     for axis in axes[1]:
         axis.set_xlabel("round")
     axes[0, 0].legend(frameon=False, title=f"mean of {_WINDOW} rounds; raw faint" if len(runs) > 1 else None)
+    _save(figure, path, title)
+
+
+def plot_settings(settings: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], path: Path, title: str) -> None:
+    """Mean over seeds of the 20-round moving averages, one standard deviation shaded (SaFeGNN, figures 4 and 5).
+
+    Args:
+        settings: by name, one list of records of `metrics.jsonl` for each seed.
+    """
+    figure, axes = plt.subplots(2, 2, figsize=(10, 6.5), sharex=True, layout="constrained")
+    for axis, (metric, title_of_axis) in zip(axes.flat, _LABELS.items(), strict=True):
+        for name, runs in settings.items():
+            smooth = [_gaps(moving_average([record["val"][metric] for record in run], _WINDOW)) for run in runs]
+            curves = np.stack([curve[: min(map(len, smooth))] for curve in smooth])
+            rounds = [record["round"] for record in runs[0]][: curves.shape[1]]
+            middle = curves.mean(axis=0)
+            spread = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros_like(middle)
+            [line] = axis.plot(rounds, middle, linewidth=1.8, label=name)
+            axis.fill_between(rounds, middle - spread, middle + spread, color=line.get_color(), alpha=0.15, linewidth=0)
+        _finish(axis, title_of_axis)
+    for axis in axes[1]:
+        axis.set_xlabel("round")
+    axes[0, 0].legend(frameon=False, title=f"mean of {_WINDOW} rounds")
     _save(figure, path, title)
 
 
