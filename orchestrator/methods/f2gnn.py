@@ -71,7 +71,7 @@ class F2GNN(AdamTraining):
         method, penalties = batch.config.method, cls._penalties(batch, logits)
         if method.score_from == "last_epoch":
             for client, penalty in zip(batch.clients, penalties, strict=True):
-                client._last_penalty = float(penalty)
+                client._last_penalty = float(penalty.detach())
         return super()._loss(batch, logits) + method.alpha * sum_up(penalties)
 
     @classmethod
