@@ -147,8 +147,12 @@ class RunFolder:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint, then remove client files that it no longer names."""
-        names = {f"client/{client}": np.array(path.name) for client, path in checkpoint.states.items()}
-        fields = {"round": np.array(checkpoint.round), "parameters": checkpoint.parameters, **names}
+        fields = {
+            "round": np.array(checkpoint.round),
+            "parameters": checkpoint.parameters,
+            "clients": np.array(list(checkpoint.states), dtype=np.int64),
+            "files": np.array([path.name for path in checkpoint.states.values()], dtype=np.str_),
+        }
         write_atomically(self.state_dir / "state.npz", lambda file: np.savez(file, **fields))
         kept = {path.name for path in checkpoint.states.values()} | {"state.npz", _PRIVACY}
         for path in self.state_dir.iterdir():
@@ -167,11 +171,8 @@ class RunFolder:
             return None
         arrays = read_arrays(path)
         try:
-            states = {
-                int(key.removeprefix("client/")): self.state_dir / str(name)
-                for key, name in arrays.items()
-                if key.startswith("client/")
-            }
+            clients, files = arrays["clients"].tolist(), arrays["files"].tolist()
+            states = {client: self.state_dir / name for client, name in zip(clients, files, strict=True)}
             checkpoint = Checkpoint(int(arrays["round"]), arrays["parameters"], states)
         except (ValueError, TypeError, KeyError) as error:
             raise RunError(f"{path}: is no checkpoint of this program: {error}") from error
