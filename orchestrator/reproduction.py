@@ -32,6 +32,7 @@ _PAPER_DELTA = 1e-3
 """Not in the paper; the one that gives its figures, see docs/privacy.md."""
 
 _TARGETS = (8.0, 4.0, 2.0, 1.0)
+_NON_PRIVATE = {"clip_norm": None, "noise_multiplier": 0.0, "epsilon_budget": None}
 
 
 @dataclass(frozen=True)
@@ -77,22 +78,22 @@ class Reproduction:
 
 
 def _table2(config: Config) -> dict[str, Config]:
-    """No noise and the paper's three noise multipliers, at C = 10, split between the servers as in the paper."""
+    """Neither clip nor noise, and the paper's three noise multipliers at C = 10, split between the servers as there."""
     paper = {"clip_norm": _PAPER_CLIP_NORM, "noise": "split", "sensitivity": "worst_case", "delta": _PAPER_DELTA}
     # After T rounds of noise the model is a random walk of sqrt(T) 2 sigma C a coordinate: more bits before the point.
     wide = {"update_bits": 22, "weight_bits": 27, "integer_bits": 13}
-    settings = {"no noise": _changed(config, privacy={"clip_norm": _PAPER_CLIP_NORM, "noise_multiplier": 0.0})}
+    settings = {"non-private": _changed(config, privacy=_NON_PRIVATE)}
     for sigma in _PAPER_MULTIPLIERS:
         settings[f"σ = {sigma:g}"] = _changed(config, sharing=wide, privacy={**paper, "noise_multiplier": sigma})
     return settings
 
 
 def _operating_point(config: Config) -> dict[str, Config]:
-    """The same training without noise, and with the noise that keeps epsilon at 8, 4, 2 and 1."""
+    """The same training with neither clip nor noise, and clipped with the noise that keeps epsilon at 8, 4, 2 and 1."""
     plan = privacy_plan(_changed(config, privacy={"noise_multiplier": 1.0}))
     if plan is None:
         raise ConfigError("federation.sampling: no accountant is valid for it; expected distinct or poisson")
-    settings = {"no noise": _changed(config, privacy={"noise_multiplier": 0.0})}
+    settings = {"non-private": _changed(config, privacy=_NON_PRIVATE)}
     for target in _TARGETS:
         sigma = calibrate(plan, config.federation.rounds, target).noise_multiplier
         settings[f"ε = {target:g}"] = _changed(config, privacy={"noise_multiplier": sigma})

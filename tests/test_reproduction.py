@@ -38,13 +38,13 @@ def test_table2_runs_the_papers_settings_with_every_seed(tmp_path):
     result = reproduce("table2", tiny(tmp_path), 2, lambda name, outcome: seen.append((name, outcome.round)))
     assert [row.noise_multiplier for row in result.rows] == [0.0, 1.341, 0.03166, 0.001]
     assert seen[:4] == [
-        ("no noise, seed 31", 1),
-        ("no noise, seed 31", 2),
-        ("no noise, seed 32", 1),
-        ("no noise, seed 32", 2),
+        ("non-private, seed 31", 1),
+        ("non-private, seed 31", 2),
+        ("non-private, seed 32", 1),
+        ("non-private, seed 32", 2),
     ]
     assert len(seen) == 4 * 2 * 2
-    runs = [RunFolder(path) for path in sorted(result.folder.iterdir()) if path.name.startswith("no-noise")]
+    runs = [RunFolder(path) for path in sorted(result.folder.iterdir()) if path.name.startswith("non-private")]
     finals = [moving_average([record["val"]["auc"] for record in run.records()])[-1] for run in runs]
     assert result.rows[0].metrics["auc"] == (pytest.approx(mean(finals)), pytest.approx(stdev(finals)))
     assert {"table.md", "table.csv", "curves.png", "config.yaml"} <= {path.name for path in result.folder.iterdir()}
@@ -60,13 +60,13 @@ def test_the_papers_epsilons_stand_beside_honest_ones():
     assert rows["σ = 1.341"].epsilon_paper == pytest.approx(9.43, abs=0.005)
     assert rows["σ = 1.341"].epsilon["outsider"] == pytest.approx(20.18, abs=0.005)
     assert rows["σ = 0.03166"].epsilon_paper == pytest.approx(4.97e5, rel=0.002)
-    assert rows["no noise"].epsilon is None
+    assert rows["non-private"].epsilon is None
 
 
 def test_the_operating_point_keeps_its_targets(tmp_path):
     config = tiny(tmp_path, "privacy.clip_norm=1", "privacy.sensitivity=bounded_weights")
     settings = EXPERIMENTS["operating-point"](config)
-    assert list(settings) == ["no noise", "ε = 8", "ε = 4", "ε = 2", "ε = 1"]
+    assert list(settings) == ["non-private", "ε = 8", "ε = 4", "ε = 2", "ε = 1"]
     sigmas = [own.privacy.noise_multiplier for own in settings.values()]
     assert sigmas[0] == 0 and sigmas[1:] == sorted(sigmas[1:])
     result = reproduce("operating-point", config, 1)
