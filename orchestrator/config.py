@@ -260,7 +260,7 @@ class Config(_Section):
                 raise ValueError(
                     "privacy.epsilon_budget: no accountant is valid for federation.sampling = with_replacement"
                 )
-            if privacy.sensitivity == "bounded_weights":
+            if privacy.sensitivity == "bounded_weights" and privacy.noise_multiplier > 0:
                 raise ValueError(
                     "privacy.sensitivity = bounded_weights is not proven for federation.sampling = with_replacement, "
                     "where one client may hold several places"

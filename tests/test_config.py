@@ -150,7 +150,7 @@ def test_an_unknown_preset_is_refused_with_the_known_ones():
     ("privacy", "named"),
     [
         (f"{NOISY}, epsilon_budget: 4}}", "privacy.epsilon_budget: no accountant is valid for federation.sampling"),
-        ("privacy.sensitivity=bounded_weights", "privacy.sensitivity = bounded_weights is not proven"),
+        (f"{NOISY}, sensitivity: bounded_weights}}", "privacy.sensitivity = bounded_weights is not proven"),
     ],
 )
 def test_no_claim_is_made_for_sampling_with_replacement(privacy, named):
