@@ -80,7 +80,13 @@ class VectorFormat:
         return 2.0**self.integer_bits
 
     def check_noise(self, stddev: float) -> None:
-        """Refuse noise that one round could carry out of range: 10 standard deviations must stay below `limit`."""
+        """Refuse noise that one round could carry out of range: 10 standard deviations must stay below `limit`.
+
+        These are 7 of both servers' noise together. The released model is below `limit` / 2 before them, and is refused
+        above that after them (`decode_model`); so it takes noise beyond `limit` to wrap a value around unnoticed:
+        with a probability below 2e-12 a value. Privacy does not depend on it: reducing a sum modulo 2^64 is
+        post-processing. One server's noise beyond 2^63 steps, which could not be held, has a probability below 2e-23.
+        """
         if 10 * stddev >= self.limit:
             raise ConfigError(
                 f"the noise of one server has standard deviation {stddev:.4g}, and 10 of them do not fit below "
