@@ -18,7 +18,7 @@ class Encoder(Protocol):
     def __call__(
         self, delta: np.ndarray, norm: float, scores: Mapping[str, float], round: int, slot: int, client: int
     ) -> Any:
-        """Encode one update. Raises RangeError where it cannot be represented."""
+        """Encode one update. Raises RangeError where it cannot be represented, and the run has no noise."""
 
 
 @dataclass(frozen=True)
