@@ -30,7 +30,7 @@ from orchestrator.errors import RunError
 
 __all__ = ["Checkpoint", "RunFolder", "read_arrays", "write_atomically"]
 
-_LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography", "dp-accounting")
+_LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography", "dp-accounting", "opendp")
 _PRIVACY = "privacy.json"
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from orchestrator.clients import ClientPool, Trained, single_threaded
 from orchestrator.config import Config, FederationConfig
-from orchestrator.engines.base import Engine, RoundCost
+from orchestrator.engines.base import Encoder, Engine, RoundCost
 from orchestrator.engines.factory import create_engine, privacy_plan, round_parameters, vector_format
-from orchestrator.engines.plaintext import float64_aggregate, plain_encoder
+from orchestrator.engines.plaintext import AuditEncoder, float64_aggregate, plain_encoder
 from orchestrator.errors import ConfigError, ProtocolError, RunError
 from orchestrator.graphs import ego_networks, load_graph
 from orchestrator.graphs.graph import Graph
@@ -144,7 +144,7 @@ def train(
                 checkpoint.parameters,
                 engine.encoder,
                 partial(engine.submit, number),
-                plain_encoder if audit else None,
+                _auditor(config) if audit else None,
                 folder.state_dir,
             )
             if budget is not None:
@@ -192,6 +192,13 @@ def _budget(config: Config, folder: RunFolder, completed: int, resume: bool) -> 
     return budget
 
 
+def _auditor(config: Config) -> Encoder | None:
+    """What the audit takes from clients; None where noise hides what it would compare."""
+    if config.privacy.noise_multiplier > 0:
+        return None
+    return plain_encoder if config.engine.name == "plaintext" else AuditEncoder(vector_format(config))
+
+
 def _audit(
     config: Config, round: int, before: np.ndarray, after: np.ndarray, trained: Trained
 ) -> tuple[float | None, float | None]:
@@ -200,7 +207,7 @@ def _audit(
     Raises:
         ProtocolError: the bound is exceeded; nothing of the round has been recorded yet.
     """
-    if not trained.audits or config.privacy.noise_multiplier > 0:
+    if not trained.audits:
         return None, None
     parameters = round_parameters(config)
     expected = float64_aggregate(before, parameters, config.privacy.clip_norm, trained.audits)

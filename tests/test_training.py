@@ -22,7 +22,7 @@ from orchestrator.config import FederationConfig
 from orchestrator.engines.base import Aggregation, RoundCost
 from orchestrator.engines.factory import round_parameters
 from orchestrator.engines.plaintext import PlaintextEngine
-from orchestrator.errors import ConfigError, PeerLostError, ProtocolError, RunError
+from orchestrator.errors import ConfigError, PeerLostError, ProtocolError, RangeError, RunError
 from orchestrator.graphs import load_graph
 from orchestrator.models import load_model, parameters_to_vector
 from orchestrator.privacy.plan import PrivacyPlan
@@ -224,6 +224,16 @@ def test_noise_has_standard_deviation_two_sigma_c_or_that_from_each_server(tiny,
     assert abs(noise.std() / stddev - 1) < 5 / (2 * count) ** 0.5
     assert abs(noise.mean()) < 5 * stddev / count**0.5
     assert (noisy.difference, noisy.bound) == (None, None)  # nobody but the servers can subtract the noise
+
+
+@pytest.mark.parametrize("engine", ["plaintext", "embedded"])
+def test_with_noise_no_update_ends_the_run(tiny, tmp_path, engine):
+    """That a run ended would tell about a client's data, and no noise covers it."""
+    diverging = ["federation.rounds=2", "method.learning_rate=1e30", f"engine.name={engine}"]
+    with pytest.raises(RangeError):
+        run(tiny(tmp_path, *diverging))
+    config = tiny(tmp_path, *diverging, "privacy={clip_norm: 0.5, noise_multiplier: 0.3}")
+    assert [result.round for result in run(config)[1]] == [1, 2]
 
 
 # Privacy

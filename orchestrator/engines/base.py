@@ -18,7 +18,7 @@ class Encoder(Protocol):
     def __call__(
         self, delta: np.ndarray, norm: float, scores: Mapping[str, float], round: int, slot: int, client: int
     ) -> Any:
-        """Encode one update. Raises RangeError where it cannot be represented."""
+        """Encode one update. Raises RangeError where it cannot be represented, and the run has no noise."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RoundCost:
         rounds: exchanges between the servers in that time.
         preprocessing_seconds, preprocessing_bytes: making this round's correlations, wherever in time that was; bytes
             that each server sent to the other one, or received from the dealer.
-        waited_seconds: how long the round stood still for its preprocessing.
+        waited_seconds: how long the round stood still for its preprocessing, and for noise that was not drawn yet.
         startup_seconds: how long the round stood still for processes that it had to start.
         upload_bytes: what one client of the cohort sent, mean over the cohort.
         download_bytes: what one client received: the released model.

@@ -110,7 +110,8 @@ def create_engine(config: Config) -> Engine:
     parameters, privacy, stddev = round_parameters(config), config.privacy, noise_stddev(config)
     privacy_plan(config)  # refuses what cannot be accounted for
     if config.engine.name == "plaintext":
-        return PlaintextEngine(parameters, clip_norm=privacy.clip_norm, noise_stddev=stddev)
+        simulated = vector_format(config) if stddev else None
+        return PlaintextEngine(parameters, clip_norm=privacy.clip_norm, noise_stddev=stddev, vectors=simulated)
     return EmbeddedEngine(
         parameters,
         vector_format(config),

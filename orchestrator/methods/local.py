@@ -87,7 +87,8 @@ class AdamTraining(LocalMethod):
             client._finish(local)
             delta = parameters - local
             norm = float(np.linalg.norm(delta))
-            if not np.isfinite([norm, *scores.values()]).all():
+            noisy = client.config.privacy.noise_multiplier > 0  # then no update is refused, see `engines.admission`
+            if not noisy and not np.isfinite([norm, *scores.values()]).all():
                 raise RangeError(
                     f"client {client.client}: its local model is not finite after training; "
                     "check that the global model and method.learning_rate are of ordinary size"

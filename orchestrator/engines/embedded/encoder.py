@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpc_programs.rules import RULES, RoundParameters
-from orchestrator.errors import RangeError
+from mpc_programs.rules import RoundParameters
+from orchestrator.engines.admission import admit
 from orchestrator.sharing.envelope import seal
 from orchestrator.sharing.fixed_point import VectorFormat
 from orchestrator.sharing.upload import UploadHeader, share_update
@@ -21,7 +21,16 @@ __all__ = ["SealingEncoder"]
 
 @dataclass(frozen=True)
 class SealingEncoder:
-    """Callable as `orchestrator.engines.base.Encoder`; returns (envelope for server 0, envelope for server 1)."""
+    """Callable as `orchestrator.engines.base.Encoder`; returns (envelope for server 0, envelope for server 1).
+
+    Attributes:
+        run: the number of the servers' start.
+        public_keys: of server 0 and server 1.
+        parameters, vectors: the public side of the round, and the format.
+        clip_norm: C; None where updates are not clipped.
+        program: what the servers do with the vectors.
+        confine: whether what cannot be encoded is brought into range, which runs with noise do, or refused.
+    """
 
     run: bytes
     public_keys: tuple[bytes, bytes]
@@ -29,28 +38,21 @@ class SealingEncoder:
     vectors: VectorFormat
     clip_norm: float | None
     program: str = "assisted"
+    confine: bool = False
 
     def __call__(
         self, delta: np.ndarray, norm: float, scores: Mapping[str, float], round: int, slot: int, client: int
     ) -> tuple[bytes, bytes]:
-        """Raises RangeError, naming the client but no secret value, where one is not finite or out of range."""
-        try:
-            update = self.vectors.encode_update(delta, norm)
-            values = [_within(name, scores, low, high) for name, (low, high) in self._ranges()]
-        except RangeError as error:
-            raise RangeError(f"round {round}, client {client}: {error}") from None
+        """The norm that is shared is that of the update as it is shared, not the one given.
+
+        Raises:
+            RangeError: an update is refused; see `admit`.
+        """
+        place = f"round {round}, client {client}"
+        update, named = admit(self.vectors, self.parameters, delta, scores, confine=self.confine, place=place)
+        values = list(named.values())
         if self.clip_norm is not None:
-            values.append(norm / self.clip_norm)
+            values.append(self.vectors.norm(update) / self.clip_norm)
         headers = [UploadHeader(self.run, round, slot, client, server) for server in (0, 1)]
         first, second = share_update(update, values, headers, self.program)
         return seal(first, self.public_keys[0]), seal(second, self.public_keys[1])
-
-    def _ranges(self) -> list[tuple[str, tuple[float, float]]]:
-        return list(RULES[self.parameters.rule].ranges(self.parameters).items())
-
-
-def _within(name: str, scores: Mapping[str, float], low: float, high: float) -> float:
-    value = scores[name]
-    if not low <= value <= high:
-        raise RangeError(f"the {name} score lies outside its public range [{low:g}, {high:g}]")
-    return value

@@ -164,7 +164,10 @@ class TwoServerEngine(Engine):
             self.close()
             raise
         keys = tuple(bytes.fromhex(self._children[role].ready["public_key"]) for role in ("server 0", "server 1"))
-        self._encoder = SealingEncoder(run, keys, self._parameters, self._vectors, self._clip_norm, self._program)
+        confine = self._noise_stddev > 0
+        self._encoder = SealingEncoder(
+            run, keys, self._parameters, self._vectors, self._clip_norm, self._program, confine
+        )
 
     def _session_settings(self, length: int) -> dict[str, Any]:
         """What the servers must know and hold alike, once for each start; what it makes, `close` removes.

@@ -1,4 +1,4 @@
-"""Correlations of the coming round, made by a thread of their own while clients train and uploads arrive.
+"""What a coming round needs, made by a thread of its own while clients train: correlations, and a server's noise.
 
 What is made serves one round, is handed out once, and lives in memory only: a process that ends, for whatever reason,
 takes it along, so a resumed run can never use it again.
@@ -12,10 +12,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from orchestrator.engines.embedded.preprocessing import Batch
 
 __all__ = ["Pool", "Prepared"]
+
+Key = TypeVar("Key")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -27,38 +31,42 @@ class Prepared:
     bytes: int
 
 
-class Pool:
-    """Makes batches in the order in which they are asked for, which must be the same at both servers."""
+class Pool(Generic[Key, Made]):
+    """Makes things in the order in which they are asked for, which must be the same at both servers."""
 
-    def __init__(self, make: Callable[[int], Prepared]) -> None:
-        """Args: make: makes the batch of a round, with the other server or a dealer; called in the pool's thread."""
+    def __init__(self, make: Callable[[Key], Made], name: str) -> None:
+        """
+        Args:
+            make: makes what a key stands for: a round, and what its making depends on; called in the pool's thread.
+            name: of the thread.
+        """
         self._make = make
-        self._orders: queue.SimpleQueue[tuple[int, Future[Prepared]]] = queue.SimpleQueue()
-        self._batches: dict[int, Future[Prepared]] = {}
+        self._orders: queue.SimpleQueue[tuple[Key, Future[Made]]] = queue.SimpleQueue()
+        self._made: dict[Key, Future[Made]] = {}
         # A daemon: it may be waiting for a peer when the server has already found the round lost.
-        threading.Thread(target=self._work, name="preprocessing", daemon=True).start()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
 
-    def fill(self, round: int) -> None:
-        """Begin to make the batch of a round; returns at once."""
-        self._batches[round] = Future()
-        self._orders.put((round, self._batches[round]))
+    def fill(self, key: Key) -> None:
+        """Begin to make something; returns at once."""
+        self._made[key] = Future()
+        self._orders.put((key, self._made[key]))
 
-    def take(self, round: int) -> tuple[Prepared, float]:
-        """The batch of a round, and the seconds that it had to be waited for. One not asked for yet is made now.
+    def take(self, key: Key) -> tuple[Made, float]:
+        """What was made, and the seconds that it had to be waited for. What was not asked for yet is made now.
 
         Raises:
             ProtocolError: what went wrong while it was made.
         """
         started = time.perf_counter()
-        if round not in self._batches:
-            self.fill(round)
-        prepared = self._batches.pop(round).result()
-        return prepared, time.perf_counter() - started
+        if key not in self._made:
+            self.fill(key)
+        made = self._made.pop(key).result()
+        return made, time.perf_counter() - started
 
     def _work(self) -> None:
         while True:
-            round, future = self._orders.get()
+            key, future = self._orders.get()
             try:
-                future.set_result(self._make(round))
+                future.set_result(self._make(key))
             except BaseException as error:
                 future.set_exception(error)

@@ -30,10 +30,9 @@ from orchestrator.engines.embedded.process import Assignment, begin
 from orchestrator.engines.embedded.program import absorb, aggregate, demand, score_names
 from orchestrator.engines.embedded.tls import Identity
 from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
-from orchestrator.privacy.noise import gaussian_ring64
+from orchestrator.privacy.noise import noise_ring64
 from orchestrator.sharing.envelope import Keypair
 from orchestrator.sharing.fixed_point import VectorFormat
-from orchestrator.sharing.prg import Prg
 from orchestrator.sharing.shares import VectorShare
 from orchestrator.sharing.upload import Correlated, Upload, UploadHeader, unpack_upload
 
@@ -74,6 +73,7 @@ class Server(ABC):
         own = model if self.index == 0 else np.zeros_like(model)
         self._model = VectorShare(own, self._vectors.model_bits, self.index)
         self._start = self._model  # with what the coming round's uploads add to it
+        self._noise: Pool[int, np.ndarray] | None = Pool(self._draw, "noise") if self._noise_stddev else None
         self._position.enter("handshake", 0)
         self._agree(
             {
@@ -87,8 +87,10 @@ class Server(ABC):
             }
         )
 
-    def prepare(self, round: int) -> None:  # noqa: B027 - not every engine can
+    def prepare(self, round: int) -> None:
         """Begin with what a coming round needs; returns at once."""
+        if self._noise is not None:
+            self._noise.fill(round)
 
     @abstractmethod
     def compute(self, number: int, cohort: list[int], uploads: list[Upload]) -> tuple[VectorShare, dict[str, Any]]:
@@ -120,10 +122,8 @@ class Server(ABC):
         uploads = self._complete(number, order["cohort"])
         self._last_round = number  # from here on masks may have been used, whether the round succeeds or not
         result, cost = self.compute(number, order["cohort"], uploads)
-        started = time.perf_counter()
-        self._model = self._start = self._add_noise(result)
+        self._model = self._start = self._add_noise(result, number, cost)
         self._position.enter("release", number)
-        cost["online_seconds"] += time.perf_counter() - started
         return {"type": "result", "share": self._model.values.astype("<u8").tobytes(), **cost}
 
     def _complete(self, number: int, cohort: list[int]) -> list[Upload]:
@@ -151,11 +151,20 @@ class Server(ABC):
         d, k = len(self._model.values), len(score_names(self._parameters))
         return unpack_upload(message, header, d, k, self._program)
 
-    def _add_noise(self, share: VectorShare) -> VectorShare:
-        if not self._noise_stddev:
+    def _add_noise(self, share: VectorShare, number: int, cost: dict[str, Any]) -> VectorShare:
+        """The share with the round's own noise, which is used for nothing else; adds to the cost."""
+        if self._noise is None:
             return share
-        noise = gaussian_ring64(len(share.values), self._noise_stddev, share.scale_bits, Prg())
-        return VectorShare(share.values + noise, share.scale_bits, share.owner)
+        noise, waited_seconds = self._noise.take(number)
+        started = time.perf_counter()
+        noisy = VectorShare(share.values + noise, share.scale_bits, share.owner)
+        cost["waited_seconds"] += waited_seconds
+        cost["online_seconds"] += time.perf_counter() - started
+        return noisy
+
+    def _draw(self, round: int) -> np.ndarray:
+        """A round's noise; runs in a thread of its own."""
+        return noise_ring64(len(self._model.values), self._noise_stddev, self._vectors.model_bits)
 
 
 class EmbeddedServer(Server):
@@ -168,9 +177,10 @@ class EmbeddedServer(Server):
         if not self._dealt:
             supply.position.enter("preprocessing", 0)
             self._transfers = run_with(OtExtension.create(), supply)
-        self._pool = Pool(self._make)
+        self._pool: Pool[int, Prepared] = Pool(self._make, "preprocessing")
 
     def prepare(self, round: int) -> None:
+        super().prepare(round)
         self._pool.fill(round)
 
     def compute(self, number: int, cohort: list[int], uploads: list[Upload]) -> tuple[VectorShare, dict[str, Any]]:

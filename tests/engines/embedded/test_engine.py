@@ -42,7 +42,9 @@ def uploads(seed):
     rng = np.random.default_rng(seed)
     deltas = [rng.normal(size=len(MODEL)) * scale for scale in (0.05, 0.5)]
     return [
-        PlainUpload(delta, float(np.linalg.norm(delta)), {"balance": rng.random(), "fairness": rng.random()})
+        PlainUpload(
+            delta, FORMAT.norm(FORMAT.encode_update(delta)), {"balance": rng.random(), "fairness": rng.random()}
+        )
         for delta in deltas
     ]
 

@@ -28,7 +28,7 @@ def round_on_shares(parameters, model, uploads, clip_norm=None, vectors=FORMAT, 
         scores = [upload.scores[name] for name in score_names(parameters) if name != "ratio"]
         scores += [] if clip_norm is None else [upload.norm / clip_norm]
         headers = [UploadHeader(bytes(16), 1, slot, slot, server) for server in (0, 1)]
-        packed = share_update(vectors.encode_update(upload.delta, upload.norm), scores, headers, program)
+        packed = share_update(vectors.encode_update(upload.delta), scores, headers, program)
         parts.append([unpack_upload(packed[k], headers[k], len(model), len(scores), program) for k in (0, 1)])
     if sources is None:
         needed = demand(parameters, len(model), program)
@@ -200,7 +200,7 @@ def test_uploads_to_one_server_are_uniform():
     """The explicit parts: the masked update, the product and the scores' shares, for fixed plaintext."""
     columns = {"masked": [], "product": [], "scalars": []}
     headers = [UploadHeader(bytes(16), 1, 0, 0, server) for server in (0, 1)]
-    update = FORMAT.encode_update(np.full(8, 0.25), 1.0)
+    update = FORMAT.encode_update(np.full(8, 0.25))
     for _ in range(1500):
         upload = unpack_upload(share_update(update, [1.0], headers)[1], headers[1], 8, 1)
         for name, values in columns.items():
