@@ -12,7 +12,7 @@ import numpy as np
 from orchestrator.clients import ClientPool, Trained, single_threaded
 from orchestrator.config import Config, FederationConfig
 from orchestrator.engines.base import Engine, RoundCost
-from orchestrator.engines.factory import create_engine, round_parameters, vector_format
+from orchestrator.engines.factory import create_engine, error_bound, round_parameters
 from orchestrator.engines.plaintext import float64_aggregate, plain_encoder
 from orchestrator.errors import ConfigError, ProtocolError
 from orchestrator.graphs import ego_networks, load_graph
@@ -22,7 +22,7 @@ from orchestrator.models import initial_parameters, save_model
 from orchestrator.runs import Checkpoint, RunFolder
 from orchestrator.seeding import seeded_generator
 
-__all__ = ["RoundResult", "sample_cohort", "train"]
+__all__ = ["RoundResult", "model_size", "sample_cohort", "train"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,12 @@ class RoundResult:
             "upload_bytes_per_client": cost.upload_bytes,
             "download_bytes_per_client": cost.download_bytes,
         }
+
+
+def model_size(config: Config) -> int:
+    """d, the number of parameters of the configured model. Raises DataError where the data set is not there."""
+    features = load_graph(config.data, config.seed).num_features
+    return len(initial_parameters(features, config.model, config.seed))
 
 
 def sample_cohort(config: FederationConfig, clients: int, seed: int, round: int) -> list[int]:
@@ -167,7 +173,7 @@ def _audit(
     parameters = round_parameters(config)
     expected = float64_aggregate(before, parameters, config.privacy.clip_norm, trained.audits)
     largest = max(float(np.abs(upload.delta).max(initial=0.0)) for upload in trained.audits)
-    bound = vector_format(config).error_bound(config.federation.cohort, largest, parameters.gain)
+    bound = error_bound(config, largest)
     difference = float(np.abs(after - expected).max())
     if not difference <= bound:
         reason = f"the model differs from float64 by {difference:.3g}, more than the bound {bound:.3g}"
