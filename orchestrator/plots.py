@@ -104,7 +104,7 @@ def plot_costs_of_engines(
     figure, axes = plt.subplots(1, 3, figsize=(11, 1.4 + 0.32 * len(bars)), sharey=True, layout="constrained")
     names = list(bars)[::-1]
     colours = [_COLOURS.get(name.split(",")[0], _COLOURS["plaintext"]) for name in names]
-    labels = ("seconds online", "MB online, each server", "seconds with preprocessing and start-up")
+    labels = ("online, s", "sent online by each server, MB", "with preprocessing and start-up, s")
     for k, (axis, label) in enumerate(zip(axes, labels, strict=True)):
         drawn = axis.barh(names, [bars[name][k] for name in names], color=colours, height=0.6)
         axis.bar_label(drawn, [f"{bars[name][k]:.2g}" for name in names], padding=3, fontsize=8)
@@ -114,8 +114,8 @@ def plot_costs_of_engines(
             axis.axvline(paper[k], color="#555555", linestyle="--", linewidth=1)
             axis.text(paper[k], 1.0, " the paper", transform=axis.get_xaxis_transform(), fontsize=8, va="bottom")
         _finish(axis, "")
-        axis.set_xlabel(f"{label}, per round")
-    _save(figure, path, title)
+        axis.set_xlabel(label)
+    _save(figure, path, f"{title}, per round")
 
 
 def _gaps(values: Sequence[float | None]) -> np.ndarray:

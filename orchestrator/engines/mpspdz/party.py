@@ -27,7 +27,11 @@ __all__ = ["Party", "PartyError", "PortInUseError", "Waitable"]
 
 _LAST_LINES = 3
 _PORT_IN_USE = "Address already in use"
-_BLAMED = re.compile(r"because party (\d+) encountered|because (another) party|due to a problem on the (other) side")
+_BLAMED = re.compile(
+    r"because party (\d+) encountered|because another party|due to a problem on the other side|"
+    r"handshake: (?:Connection reset by peer|stream truncated)|Timed out waiting for peer|cannot connect from"
+)
+"""What a party says when it is not itself at fault, some of it with the number of the one that is."""
 
 
 class Waitable(Protocol):
@@ -165,8 +169,8 @@ class Party:
 def _failure(code: int, text: str) -> PartyError:
     how = f"status {code}" if code > 0 else f"signal {-code}"
     found = _BLAMED.search(text)
-    blamed = found.group(found.lastindex or 0) if found else "other" if code == -signal.SIGPIPE else "own"
-    return PartyError(f"ended with {how}{_said(text)}", "other" if blamed == "another" else blamed)
+    victim = found is not None or code == -signal.SIGPIPE
+    return PartyError(f"ended with {how}{_said(text)}", (found and found.group(1)) or "other" if victim else "own")
 
 
 def _said(text: str) -> str:

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from orchestrator.engines.mpspdz.installation import Installation, find
+from orchestrator.engines.mpspdz.installation import PARTIES, Installation, find
 from orchestrator.errors import ConfigError
 
 COMPILER = """
@@ -61,6 +61,32 @@ def write_party(home: Path, body: str, protocol: str = "semi2k") -> None:
     path.chmod(0o755)
 
 
+RECORDED = Path(__file__).with_name("recorded")
+
+MEAN = f"""
+index, q = int(sys.argv[sys.argv.index("-p") + 1]), int(sys.argv[-1].split("-")[-7])
+home, me = Path(sys.argv[0]).parent, f"P{{index}}"
+def say(name):
+    print((Path({str(RECORDED)!r}) / name).read_text(), flush=True)
+def once(name):
+    try:
+        (home / name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+def result(ring_bits=128):
+    name = f"Z2^{{ring_bits}}".encode()
+    header = (len(name) + 4).to_bytes(8, "little") + name + ring_bits.to_bytes(4, "little")
+    if index == 2:
+        return say("dealer-ring-128-dealer.txt")
+    shares = ((1 << 32) // q if index == 0 else 0).to_bytes(ring_bits // 8, "little") * q
+    Path("Persistence", f"Transactions-{{me}}.data").write_bytes(header + shares)
+    say("semi2k-128-P0.txt")
+"""
+"""What parties of `assisted` with the rule fedavg and no clipping write: shares of 1/q, which are public. Arguments of
+the program end the command line: q d rule lam tau fairness_max ratio_max."""
+
+
 @pytest.fixture
 def standin(tmp_path):
     home = tmp_path / "MP-SPDZ"
@@ -69,7 +95,7 @@ def standin(tmp_path):
     (home / "CHANGELOG.md").write_text("Text before.\n\n## 0.4.2 (Dec 24, 2025)\n\n- x\n\n## 0.4.1 (May 30, 2025)\n")
     for party in range(3):
         write_certificate(home / "Player-Data", party)
-    for protocol in ("semi2k", "dealer-ring"):
+    for protocol in PARTIES:
         write_party(home, "raise SystemExit(1)", protocol)
     return Installation(home)
 

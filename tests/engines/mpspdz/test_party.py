@@ -59,6 +59,24 @@ def test_a_party_that_fails_is_reported_with_its_last_lines(party):
         party.run("localhost", 5000, 20.0)
 
 
+@pytest.mark.parametrize(
+    ("said", "blamed"),
+    [
+        ("This is probably because party 2 encountered a problem.", "2"),
+        ("This is probably because another party encountered a problem.", "other"),
+        ("what():  Connection closed down. This is most likely due to a problem on the other side.", "other"),
+        ("SSL error: handshake: stream truncated [asio.ssl.stream:1]", "other"),
+        ("SSL error: handshake: sslv3 alert certificate expired (SSL routines)", "own"),
+        ("Fatal error at ro-0:3 (READFILESHARE): Error while reading from persistence file.", "own"),
+    ],
+)
+def test_a_party_says_whose_fault_it_was(party, said, blamed):
+    write_party(party.installation.home, f"print({said!r})\nraise SystemExit(1)")
+    with pytest.raises(PartyError) as caught:
+        party.run("localhost", 5000, 20.0)
+    assert (caught.value.blamed, caught.value.stalled) == (blamed, False)
+
+
 def test_a_killed_party_is_reported_by_its_signal(party):
     write_party(party.installation.home, "os.kill(os.getpid(), 9)")
     with pytest.raises(PartyError, match=r"ended with signal 9$"):
@@ -69,8 +87,9 @@ def test_a_stalled_party_is_ended(party):
     write_party(
         party.installation.home, "Path('pid').write_text(str(os.getpid()))\nprint('hm', flush=True)\ntime.sleep(60)"
     )
-    with pytest.raises(PartyError, match=r"took more than 1 s: hm"):
+    with pytest.raises(PartyError, match=r"took more than 1 s: hm") as caught:
         party.run("localhost", 5000, 1.0)
+    assert (caught.value.blamed, caught.value.stalled) == ("other", True)  # it sleeps: it may wait for another one
     with pytest.raises(ProcessLookupError):
         os.kill(int((party.folder / "pid").read_text()), signal.SIGCONT)
 
