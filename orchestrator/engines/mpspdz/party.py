@@ -27,11 +27,12 @@ __all__ = ["Party", "PartyError", "PortInUseError", "Waitable"]
 
 _LAST_LINES = 3
 _PORT_IN_USE = "Address already in use"
-_BLAMED = re.compile(
-    r"because party (\d+) encountered|because another party|due to a problem on the other side|"
-    r"handshake: (?:Connection reset by peer|stream truncated)|Timed out waiting for peer|cannot connect from"
+_NAMED = re.compile(r"because party (\d+) encountered")
+_VICTIM = re.compile(
+    r"because another party|problem on the other side|stream truncated|Connection reset by peer|Broken pipe|"
+    r"Timed out waiting for peer|cannot connect from"
 )
-"""What a party says when it is not itself at fault, some of it with the number of the one that is."""
+"""What a party says when it is not itself at fault, with the number of the one that is, and without."""
 
 
 class Waitable(Protocol):
@@ -168,9 +169,11 @@ class Party:
 
 def _failure(code: int, text: str) -> PartyError:
     how = f"status {code}" if code > 0 else f"signal {-code}"
-    found = _BLAMED.search(text)
-    victim = found is not None or code == -signal.SIGPIPE
-    return PartyError(f"ended with {how}{_said(text)}", (found and found.group(1)) or "other" if victim else "own")
+    if named := _NAMED.search(text):
+        blamed = named.group(1)
+    else:
+        blamed = "other" if code == -signal.SIGPIPE or _VICTIM.search(text) else "own"
+    return PartyError(f"ended with {how}{_said(text)}", blamed)
 
 
 def _said(text: str) -> str:

@@ -62,7 +62,8 @@ def test_a_party_that_fails_is_reported_with_its_last_lines(party):
 @pytest.mark.parametrize(
     ("said", "blamed"),
     [
-        ("This is probably because party 2 encountered a problem.", "2"),
+        ("read_some: stream truncated\nThis is probably because party 2 encountered a problem.", "2"),
+        ("terminate called after throwing an instance\n  what():  read_some: stream truncated", "other"),
         ("This is probably because another party encountered a problem.", "other"),
         ("what():  Connection closed down. This is most likely due to a problem on the other side.", "other"),
         ("SSL error: handshake: stream truncated [asio.ssl.stream:1]", "other"),
