@@ -143,17 +143,16 @@ class Party:
                 if not events:
                     blamed = "other" if _waits(process.pid) else "own"
                     raise PartyError(f"took more than {timeout_sec:g} s{_said(text)}", blamed, stalled=True)
+                if process.stdout in events:
+                    data = os.read(process.stdout.fileno(), 1 << 16)
+                    if not data:
+                        break
+                    text += data.decode(errors="replace")
+                    if _PORT_IN_USE in text:  # it would try again for ever
+                        raise PortInUseError(f"a port from {port} to {port + PARTIES[protocol] - 1} is in use")
                 for connection in events:
                     if connection in assigned:
                         assigned.pop(connection)()
-                if process.stdout not in events:
-                    continue
-                data = os.read(process.stdout.fileno(), 1 << 16)
-                if not data:
-                    break
-                text += data.decode(errors="replace")
-                if _PORT_IN_USE in text:  # it would try again for ever
-                    raise PortInUseError(f"a port from {port} to {port + PARTIES[protocol] - 1} is in use")
             process.wait()
         finally:
             process.kill()

@@ -136,8 +136,10 @@ class MpSpdzServer(Server):
             except PartyError as error:
                 raise self._blame(error, heard, port) from None
             self._peer.send(_DONE if cost else _AGAIN)
-            if "peer" not in heard:
+            if "peer" not in heard and "lost" not in heard:
                 self._hear_peer(heard, end_party=False)
+            if "lost" in heard:
+                raise heard["lost"]
             if cost is None or heard["peer"] != _DONE:
                 continue
             if self._dealer is None:
@@ -162,7 +164,12 @@ class MpSpdzServer(Server):
         raise self._failure("found no free ports")
 
     def _hear_peer(self, heard: dict[str, Any], end_party: bool = True) -> None:
-        heard["peer"] = self._peer.receive()
+        """How the other server's party ended. Where that server is lost, the own party's end may say why."""
+        try:
+            heard["peer"] = self._peer.receive()
+        except PeerLostError as error:
+            heard["lost"] = error
+            return
         if end_party and heard["peer"] != _DONE:
             raise PortInUseError("the other server's port is in use")
 

@@ -23,7 +23,7 @@ from orchestrator.engines.mpspdz import scratch
 from orchestrator.engines.mpspdz.engine import MpSpdzEngine
 from orchestrator.errors import ConfigError, PeerLostError, PeerTimeoutError
 from orchestrator.sharing.fixed_point import VectorFormat
-from tests.engines.mpspdz.conftest import MEAN, write_certificate, write_party
+from tests.mpspdz_standin import MEAN, write_certificate, write_party
 
 FORMAT = VectorFormat(25, 32, 6)
 MODEL = np.linspace(-1, 1, 8)

@@ -13,7 +13,7 @@ from orchestrator.engines.mpspdz.compiler import compile_program
 from orchestrator.engines.mpspdz.party import Party, PartyError, PortInUseError
 from orchestrator.engines.mpspdz.shape import Shape
 from orchestrator.errors import ConfigError
-from tests.engines.mpspdz.conftest import write_party
+from tests.mpspdz_standin import write_party
 
 RECORDED = Path(__file__).with_name("recorded")
 SHAPE = Shape("assisted", "semi2k", RoundParameters("f2gnn", 3, ratio_max=8.0), 100)
