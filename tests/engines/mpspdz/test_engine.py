@@ -104,15 +104,16 @@ def test_without_room_in_memory_files_lie_in_the_temporary_folder(tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    ("protocol", "index", "peer"),
+    ("protocol", "index", "peer", "death", "reason"),
     [
-        ("semi2k", 0, "server 0"),
-        ("semi2k", 1, "server 1"),
-        ("dealer-ring", 1, "server 1"),
-        ("dealer-ring", 2, "dealer"),
+        ("semi2k", 0, "server 0", "SIGKILL", "ended with signal 9"),
+        ("semi2k", 1, "server 1", "SIGKILL", "ended with signal 9"),
+        ("dealer-ring", 1, "server 1", "SIGKILL", "ended with signal 9"),
+        ("dealer-ring", 2, "dealer", "SIGKILL", "ended with signal 9"),
+        ("semi2k", 1, "server 1", "SIGSTOP", "took more than 3 s"),
+        ("dealer-ring", 2, "dealer", "SIGSTOP", "took more than 3 s"),
     ],
 )
-@pytest.mark.parametrize(("death", "reason"), [("SIGKILL", "ended with signal 9"), ("SIGSTOP", "took more than 3 s")])
 def test_a_killed_or_stopped_party_names_its_server(engine, tmp_path, protocol, index, peer, death, reason):
     body = f"if index == {index}:\n    import signal\n    os.kill(os.getpid(), signal.{death})\ntime.sleep(60)"
     kind = PeerLostError if death == "SIGKILL" else PeerTimeoutError
