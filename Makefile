@@ -3,8 +3,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+PRESET ?= pokec-n
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench mpc clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 10
@@ -24,6 +25,9 @@ bench: $(READY)  ## wall time of 500 rounds and what secret sharing adds; one ag
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/delay.py
+
+mpc: $(READY)  ## compile the round's programs for MP-SPDZ, which you have installed; PRESET=pokec-n
+	$(BIN)/safegnn mpc --preset $(PRESET)
 
 clean:  ## remove the virtual environment
 	rm -rf .venv

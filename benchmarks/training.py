@@ -58,6 +58,8 @@ def run(config: Config, engine: str) -> int:
 
 
 def report(config: Config, seconds: dict[str, float], exchanges: int) -> None:
+    from orchestrator.training import model_size
+
     rounds = config.federation.rounds
     training_floor, parameters = rounds * training_floor_sec(config), model_size(config)
     sharing_floor = rounds * sharing_floor_sec(config, parameters, exchanges)
@@ -73,13 +75,6 @@ def report(config: Config, seconds: dict[str, float], exchanges: int) -> None:
     ):
         print(f"| {name} | {value:.1f} s | {floor:.2f} s | {value / floor:.0f} |")
     print(f"\nSecret sharing adds {100 * added / seconds['plaintext']:.0f} % to the wall time.")
-
-
-def model_size(config: Config) -> int:
-    from orchestrator.graphs import load_graph
-    from orchestrator.models import initial_parameters
-
-    return len(initial_parameters(load_graph(config.data, config.seed).num_features, config.model, config.seed))
 
 
 def training_floor_sec(config: Config) -> float:

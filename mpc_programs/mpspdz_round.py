@@ -1,30 +1,24 @@
-"""What the `.mpc` programs of a round share: arguments, precision, and the factors s_i."""
+"""What the `.mpc` programs share: precision, arguments, reading and writing shares, and the factors s_i of a round."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from Compiler.types import sfix
+from Compiler.types import sfix, sint
 
 from mpc_programs.lockstep import run_locally
 from mpc_programs.mpspdz import Arithmetic, read_numbers
 from mpc_programs.rules import RULES, RoundParameters, factors
 
-__all__ = ["arguments", "prepare", "secret_factors"]
+__all__ = ["arguments", "evaluate", "prepare", "secret_factors", "weighted_sum"]
 
 FRACTION_BITS = 32
 TRUNCATION_SECURITY = 40
 
 
-def arguments(program: Any) -> tuple[int, int, RoundParameters]:
-    """q, d and the public parameters from a program's arguments, in the order that `compiler.Shape.arguments` has."""
-    q, d, rule, lam, tau, fairness_max, ratio_max = program.args[1:]
-    ratio = None if ratio_max == "none" else float(ratio_max)
-    return int(q), int(d), RoundParameters(rule, int(q), float(lam), float(tau), float(fairness_max), ratio)
-
-
-def prepare(program: Any) -> tuple[int, int, RoundParameters]:
-    """Set the precision of the embedded engine, 32 bits in Z_2^128, and read the arguments.
+def prepare(program: Any) -> None:
+    """Set the precision of the embedded engine: 32 bits in Z_2^128.
 
     With `semi2k` truncation is probabilistic with a gap of 40 bits, and the run needs the option -E 40. The dealer's
     protocol has no such truncation; it takes correlated bits from the dealer (edaBits).
@@ -34,7 +28,25 @@ def prepare(program: Any) -> tuple[int, int, RoundParameters]:
     else:
         program.use_edabit(True)
     sfix.set_precision(FRACTION_BITS, 2 * FRACTION_BITS - 1)
-    return arguments(program)
+
+
+def arguments(program: Any) -> tuple[int, int, RoundParameters]:
+    """q, d and the public parameters of a round, in the order that `shape.Shape.arguments` has."""
+    q, d, rule, lam, tau, fairness_max, ratio_max = program.args[1:]
+    ratio = None if ratio_max == "none" else float(ratio_max)
+    return int(q), int(d), RoundParameters(rule, int(q), float(lam), float(tau), float(fairness_max), ratio)
+
+
+def evaluate(program: Any, operation: Callable[..., Coroutine[bytes, bytes, Any]]) -> None:
+    """Compute one operation of `arithmetic` on the vector in the file of shares, and write the result behind it.
+
+    The program's arguments are the vector's length and the operation's public numbers.
+    """
+    prepare(program)
+    length, numbers = int(program.args[1]), [float(number) for number in program.args[2:]]
+    [vector] = read_numbers(0, 1, length)
+    result = run_locally(operation(Arithmetic(), vector, *numbers))
+    sint.write_to_file([result.value.v], length)
 
 
 def secret_factors(parameters: RoundParameters) -> tuple[sfix, int]:
@@ -45,3 +57,18 @@ def secret_factors(parameters: RoundParameters) -> tuple[sfix, int]:
     scores = dict(zip(names, read_numbers(0, len(names), parameters.cohort), strict=True)) if names else {}
     ratio = scores.pop("ratio", None)
     return run_locally(factors(Arithmetic(), parameters, scores, ratio)).value, len(names) * parameters.cohort
+
+
+def weighted_sum(weights: sfix, start: int, length: int) -> None:
+    """Write the sum of weights[i] times the i-th vector of integers, and read those at `start` of the file of shares.
+
+    The vectors are shares modulo 2^64 without a sign: what they exceed the ring by stays a multiple of 2^64 in every
+    product. The lowest 64 bits of the sums, at the two scales together, are shares of the signed result, with nothing
+    to truncate. The result stands behind the vectors.
+    """
+    q = len(weights)
+    vectors = sint.Matrix(q, length)
+    vectors.read_from_file(start)
+    row = sint.Matrix(1, q)
+    row.assign_vector(weights.v)
+    sint.write_to_file([row.direct_mul(vectors)], start + q * length)

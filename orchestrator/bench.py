@@ -9,39 +9,82 @@ from __future__ import annotations
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mpc_programs.rules import RoundParameters
+from mpc_programs.rules import PROGRAMS, RULES, RoundParameters
+from orchestrator.config import Config
 from orchestrator.engines.embedded.channel import Position, accept, connect, listen
-from orchestrator.engines.embedded.engine import EmbeddedEngine
+from orchestrator.engines.embedded.engine import TwoServerEngine
 from orchestrator.engines.embedded.tls import Identity, create_certificates
+from orchestrator.engines.factory import create_engine, round_parameters
 from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
-from orchestrator.sharing.fixed_point import VectorFormat
 
-__all__ = ["Record", "bench_embedded", "exchange_sec", "median_sec", "vector_sec"]
+__all__ = [
+    "Contender",
+    "Record",
+    "bench",
+    "bench_embedded",
+    "contenders",
+    "exchange_sec",
+    "median_sec",
+    "vector_sec",
+]
 
 CLIP_NORM = 8.0
+"""Where the settings clip nothing; the clip is part of the round that the paper measured."""
+
+LONGEST_SEC = 30.0
+"""After this long no more rounds are repeated."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to compute a round; the protocol is None where an engine has only one."""
+
+    engine: str
+    program: str
+    preprocessing: str
+    protocol: str | None = None
+
+    def applied_to(self, config: Config) -> Config:
+        """The settings under which a round is computed this way, with clipping, without noise, in no haste."""
+        chosen = {"name": self.engine, "program": self.program, "timeout_sec": 600.0}
+        own = {"protocol": self.protocol} if self.protocol else {"preprocessing": self.preprocessing}
+        privacy = {"clip_norm": config.privacy.clip_norm or CLIP_NORM, "noise_multiplier": 0.0}
+        return config.model_copy(
+            update={
+                "engine": config.engine.model_copy(update={**chosen, **own}),
+                "privacy": config.privacy.model_copy(update=privacy),
+            }
+        )
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.engine, self.protocol, self.program, self.preprocessing)))
 
 
 @dataclass(frozen=True)
 class Record:
     """Medians over the repeats; bytes are what each server sends.
 
-    Memory is the largest resident set of a server over its life; 0 where the system does not tell (it is Linux's).
+    Rounds are simultaneous exchanges; of mpspdz they are what it counts, sending and receiving apart, so about twice as
+    many. Start-up is the engine's, once, and of mpspdz that of one round's parties. Memory is the largest resident set
+    of a server over its life, without MP-SPDZ's parties; 0 where the system does not tell (it is Linux's).
     """
 
     engine: str
+    protocol: str | None
     program: str
     preprocessing: str
     cohort: int
     parameters: int
+    repeats: int
     online_seconds: float
     online_bytes_per_server: int
     rounds: int
@@ -56,81 +99,119 @@ class Record:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    @property
+    def startup_seconds_per_round(self) -> float:
+        return self.startup_seconds if self.engine == "mpspdz" else 0.0
+
+
+def contenders(
+    engine: str = "all", programs: Sequence[str] = PROGRAMS, preprocessing: Sequence[str] = ("ot", "dealer")
+) -> list[Contender]:
+    """What could be measured.
+
+    Args:
+        engine: "embedded", "mpspdz" or "all".
+        programs: which.
+        preprocessing: which; on mpspdz "ot" means semi2k and "dealer" means dealer-ring.
+    """
+    found = []
+    if engine != "mpspdz":
+        found += [Contender("embedded", program, how) for program in programs for how in preprocessing]
+    if engine != "embedded":
+        protocols = {"ot": "semi2k", "dealer": "dealer-ring"}
+        found += [Contender("mpspdz", program, how, protocols[how]) for program in programs for how in preprocessing]
+    return found
+
 
 def bench_embedded(
     cohort: int,
     parameters: int,
     repeats: int,
-    program: Literal["assisted", "scalar-first", "faithful"] = "assisted",
-    preprocessing: Literal["ot", "dealer"] = "ot",
-    observe: Callable[[int], None] = lambda repeat: None,
+    program: str = "assisted",
+    preprocessing: str = "ot",
     commands: dict[str, list[str]] | None = None,
 ) -> Record:
-    """Start the embedded engine and aggregate `repeats` times with F2GNN's rule and clipping, after one warm-up round.
+    """The embedded engine with F2GNN's rule and the defaults of all other settings."""
+    config = Config()
+    config = config.model_copy(update={"federation": config.federation.model_copy(update={"cohort": cohort})})
+    return bench(config, Contender("embedded", program, preprocessing), parameters, repeats, commands)
+
+
+def bench(
+    config: Config,
+    contender: Contender,
+    parameters: int,
+    repeats: int,
+    commands: dict[str, list[str]] | None = None,
+) -> Record:
+    """Start the engine and aggregate up to `repeats` times, after one warm-up round.
 
     Args:
-        cohort, parameters: q and d.
-        program: what is done with the vectors; see `orchestrator.engines.embedded.program.aggregate`.
-        preprocessing: as in `engine.preprocessing`.
-        observe: called after each repeat.
-        commands: as in `EmbeddedEngine`.
+        config: cohort, rule, clipping, formats, and where an installation of MP-SPDZ is.
+        contender: what to measure.
+        parameters: d.
+        commands: as in `TwoServerEngine`.
+
+    Raises:
+        ConfigError: the engine lacks what it needs, or the program cannot compute what is configured.
     """
     threadpool_limits(1)  # idle worker threads of this process would spin on the servers' cores
+    config = contender.applied_to(config)
+    rule, clip_norm = round_parameters(config), config.privacy.clip_norm
     rng = np.random.default_rng(0)
-    vectors = VectorFormat(update_bits=25, weight_bits=32, integer_bits=6)
-    rule = RoundParameters("f2gnn", cohort, lam=8.0, ratio_max=vectors.limit / CLIP_NORM)
-    uploads = [_upload(rng, parameters) for _ in range(cohort)]
+    uploads = [_upload(rng, rule, parameters) for _ in range(rule.cohort)]
     costs, errors = [], []
-    with EmbeddedEngine(
-        rule,
-        vectors,
-        clip_norm=CLIP_NORM,
-        program=program,
-        preprocessing=preprocessing,
-        timeout_sec=600.0,
-        commands=commands,
-    ) as engine:
+    with create_engine(config, commands) as engine:
+        assert isinstance(engine, TwoServerEngine)
         started = time.perf_counter()
         model = rng.normal(size=parameters)
         engine.start(model)
-        startup = time.perf_counter() - started
+        startup, begun = time.perf_counter() - started, 0.0
         for number in range(1, repeats + 2):
-            engine.prepare(number, cohort)
+            engine.prepare(number, len(uploads))
             for slot, upload in enumerate(uploads):
                 sealed = engine.encoder(upload.delta, upload.norm, upload.scores, number, slot, slot)
                 engine.submit(number, slot, slot, sealed)
-            result = engine.aggregate(number, range(cohort))
-            expected = float64_aggregate(model, rule, CLIP_NORM, uploads)
+            result = engine.aggregate(number, range(rule.cohort))
+            expected = float64_aggregate(model, rule, clip_norm, uploads)
             errors.append(float(np.abs(result.parameters - expected).max()))
             model = result.parameters
-            if number > 1:
-                costs.append(result.cost)
-                observe(number - 1)
+            if number == 1:
+                begun = time.perf_counter()
+                continue
+            costs.append(result.cost)
+            if time.perf_counter() - begun > LONGEST_SEC:
+                break
         memory = max(_peak_memory_bytes(pid) for pid in engine.pids.values())
-    rounds = costs[0].rounds
+    rounds, on_mpspdz = costs[0].rounds, contender.engine == "mpspdz"
+    exchanges = rounds // 2 if on_mpspdz else rounds
     return Record(
-        engine="embedded",
-        program=program,
-        preprocessing=preprocessing,
-        cohort=cohort,
+        engine=contender.engine,
+        protocol=contender.protocol,
+        program=contender.program,
+        preprocessing=contender.preprocessing,
+        cohort=rule.cohort,
         parameters=parameters,
+        repeats=len(costs),
         online_seconds=median(cost.online_seconds for cost in costs),
         online_bytes_per_server=int(median(max(cost.online_bytes) for cost in costs)),
         rounds=rounds,
         preprocessing_seconds=median(cost.preprocessing_seconds for cost in costs),
         preprocessing_bytes_per_server=int(median(max(cost.preprocessing_bytes) for cost in costs)),
         upload_bytes_per_client=int(median(cost.upload_bytes for cost in costs)),
-        startup_seconds=startup,
-        floor_seconds=rounds * exchange_sec() + vector_sec(cohort, parameters),
+        startup_seconds=median(cost.startup_seconds for cost in costs) if on_mpspdz else startup,
+        floor_seconds=exchanges * exchange_sec() + vector_sec(rule.cohort, parameters),
         max_error=max(errors),
         memory_bytes_per_server=memory,
     )
 
 
-def _upload(rng: np.random.Generator, parameters: int) -> PlainUpload:
+def _upload(rng: np.random.Generator, rule: RoundParameters, parameters: int) -> PlainUpload:
+    """An update that is clipped or not, and scores anywhere in their ranges."""
     delta = rng.normal(size=parameters)
-    delta *= 2.0 ** rng.uniform(-4, 5) / np.linalg.norm(delta)  # some are clipped, some are not
-    return PlainUpload(delta, float(np.linalg.norm(delta)), {"balance": rng.random(), "fairness": 2 * rng.random()})
+    delta *= 2.0 ** rng.uniform(-4, 5) / np.linalg.norm(delta)
+    scores = {name: rng.uniform(low, high) for name, (low, high) in RULES[rule.rule].ranges(rule).items()}
+    return PlainUpload(delta, float(np.linalg.norm(delta)), scores)
 
 
 def _peak_memory_bytes(pid: int) -> int:

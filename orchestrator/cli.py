@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +15,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from mpc_programs.rules import PROGRAMS
 from orchestrator.config import Config, load_config, preset_names
+from orchestrator.engines.mpspdz.installation import PARTIES
 from orchestrator.errors import ConfigError, DataError, SafeGNNError
 
 __all__ = ["main"]
@@ -30,6 +33,8 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: fetch the raw files, describe a graph and its clients.")
 app.add_typer(data_app, name="data")
 
+MODEL_SIZE = 22_000  # of the paper's largest model
+
 _log = Console(stderr=True, highlight=False, markup=False, emoji=False)
 _out = Console(highlight=False, markup=False, emoji=False)
 
@@ -40,7 +45,16 @@ Presets = Annotated[
 File = Annotated[Path | None, typer.Option("--config", help="YAML file with any part of the settings.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="One setting, e.g. federation.rounds=50; repeats.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the raw files of the data set.")]
-EngineName = Annotated[str | None, typer.Option("--engine", help="embedded (secret shares) or plaintext.")]
+EngineName = Annotated[
+    str | None, typer.Option("--engine", help="embedded or mpspdz (both on secret shares), or plaintext.")
+]
+Protocol = Annotated[str | None, typer.Option("--protocol", help=f"Of mpspdz: {', '.join(PARTIES)}.")]
+Program = Annotated[str | None, typer.Option("--program", help=f"{', '.join(PROGRAMS)}.")]
+Programs = Annotated[list[str] | None, typer.Option("--program", help=f"{', '.join(PROGRAMS)}; repeats.")]
+Parameters = Annotated[
+    int | None,
+    typer.Option("--parameters", min=1, help=f"Size of the model; default: the data set's, else {MODEL_SIZE:,}."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 
 
@@ -51,6 +65,8 @@ def train(
     set_: Overrides = None,
     data_dir: DataDir = None,
     engine: EngineName = None,
+    protocol: Protocol = None,
+    program: Program = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Run folder to continue, with its settings.")] = None,
     audit: Annotated[
         bool, typer.Option("--audit", help="Check every aggregation against float64; simulation only.")
@@ -61,8 +77,8 @@ def train(
     from orchestrator.runs import RunFolder
 
     if resume is None:
-        folder, settings = None, _settings(preset, config, set_, data_dir, engine)
-    elif preset or config or set_ or data_dir or engine:
+        folder, settings = None, _settings(preset, config, set_, data_dir, engine, protocol, program)
+    elif preset or config or set_ or data_dir or engine or protocol or program:
         raise ConfigError("--resume continues with the run's own settings; leave the other options out")
     else:
         folder, settings = RunFolder.open(resume)
@@ -128,17 +144,23 @@ def compare(
     config: File = None,
     set_: Overrides = None,
     data_dir: DataDir = None,
+    engines: Annotated[
+        str, typer.Option("--engines", help="Which, e.g. plaintext,embedded,mpspdz.")
+    ] = "plaintext,embedded",
+    protocol: Protocol = None,
+    program: Program = None,
     as_json: Json = False,
 ) -> None:
     """Train in plaintext and on secret shares from the same seeds; overlay the curves."""
-    settings = _settings(preset, config, set_, data_dir, None)
+    settings = _settings(preset, config, set_, data_dir, None, protocol, program)
+    chosen = _choices("--engines", [name.strip() for name in engines.split(",")], ("plaintext", "embedded", "mpspdz"))
     from orchestrator.clients import warm_up
 
     warm_up()
     from orchestrator.comparison import compare as run
 
-    with _progress(2 * settings.federation.rounds) as advance:
-        result = run(settings, observe=advance)
+    with _progress(len(chosen) * settings.federation.rounds) as advance:
+        result = run(settings, chosen, observe=advance)
     if as_json:
         _print_json(result.as_dict())
         return
@@ -274,32 +296,140 @@ def certs(
 
 @app.command()
 def bench(
-    engine: Annotated[str, typer.Option("--engine", help="embedded")] = "embedded",
-    cohort: Annotated[int, typer.Option("--cohort", min=1, help="clients in a round")] = 3,
-    parameters: Annotated[int, typer.Option("--parameters", min=1, help="size of the model")] = 22_000,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="rounds to take medians over")] = 20,
-    program: Annotated[list[str] | None, typer.Option("--program", help=f"{', '.join(PROGRAMS)}; repeats")] = None,
-    preprocessing: Annotated[list[str] | None, typer.Option("--preprocessing", help="ot or dealer; repeats")] = None,
+    preset: Presets = None,
+    config: File = None,
+    set_: Overrides = None,
+    data_dir: DataDir = None,
+    engine: Annotated[str | None, typer.Option("--engine", help="embedded, mpspdz or all.")] = None,
+    cohort: Annotated[int | None, typer.Option("--cohort", min=1, help="Clients in a round.")] = None,
+    parameters: Parameters = None,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Rounds to take medians over.")] = 20,
+    program: Programs = None,
+    preprocessing: Annotated[
+        list[str] | None, typer.Option("--preprocessing", help="ot or dealer (mpspdz: semi2k, dealer-ring); repeats.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure one aggregation on made-up uploads, beside its floor in the same run."""
-    from orchestrator.bench import bench_embedded
+    """Measure one aggregation on made-up uploads, beside its floor in the same run.
 
-    if engine != "embedded":
-        raise ConfigError(f"--engine {engine}: only the embedded engine can be measured; expected embedded")
+    With a preset: every engine, protocol and program that can run here, beside the paper's figures, as a Markdown and
+    a CSV table and a chart in a folder. Without: what --engine, --program and --preprocessing name.
+    """
+    from orchestrator.bench import bench as measure
+    from orchestrator.bench import contenders
+
+    whole = bool(preset or config)
+    settings = _settings(preset, config, set_, data_dir, None)
+    if cohort:
+        settings = settings.model_copy(update={"federation": settings.federation.model_copy(update={"cohort": cohort})})
+    length = _model_size(settings, parameters) if whole else parameters or MODEL_SIZE
+    [name] = _choices("--engine", [engine or ("all" if whole else "embedded")], ("embedded", "mpspdz", "all"))
+    programs = _choices("--program", program or (list(PROGRAMS) if whole else ["assisted"]), PROGRAMS)
+    hows = ("ot", "dealer")
+    supply = _choices("--preprocessing", preprocessing or (list(hows) if whole else ["ot"]), hows)
     records = []
-    for name in _choices("--program", program or ["assisted"], PROGRAMS):
-        for how in _choices("--preprocessing", preprocessing or ["ot"], ("ot", "dealer")):
-            print(f"{engine}, {name}, {how}: {repeats} rounds", file=sys.stderr)
-            records.append(bench_embedded(cohort, parameters, repeats, name, how).as_dict())
+    for contender in contenders(name, programs, supply):
+        print(f"{contender}: {repeats} rounds", file=sys.stderr)
+        try:
+            records.append(measure(settings, contender, length, repeats))
+        except ConfigError as error:
+            if contender.engine == "embedded" or not whole or engine == "mpspdz":
+                raise
+            print(f"{contender}: left out: {error}", file=sys.stderr)
+    if whole:
+        from orchestrator.bench_report import write_report
+        from orchestrator.runs import RunFolder
+
+        title = f"One aggregation, {' + '.join(preset or [str(config)])}"
+        folder = RunFolder.create(settings, f"bench-{settings.data.name}-{settings.method.name}")
+        text = write_report(folder.path, records, settings.federation.rounds, title)
+        _log.print(f"table and chart: {folder.path}", soft_wrap=True)
+        if not as_json:
+            print(text)
+            return
     if as_json:
-        print(json.dumps(records, indent=2, allow_nan=False))
+        print(json.dumps([record.as_dict() for record in records], indent=2, allow_nan=False))
         return
-    table = Table("", *(f"{record['program']}, {record['preprocessing']}" for record in records))
-    for key in records[0]:
-        if key not in ("engine", "program", "preprocessing"):
-            table.add_row(key.replace("_", " "), *(_plain(record[key]) for record in records))
+    documents = [record.as_dict() for record in records]
+    table = Table("", *(f"{record.program}, {record.protocol or record.preprocessing}" for record in records))
+    for key in documents[0]:
+        if key not in ("program", "preprocessing", "protocol"):
+            table.add_row(key.replace("_", " "), *(_plain(document[key]) for document in documents))
     _out.print(table)
+
+
+@app.command()
+def mpc(
+    preset: Presets = None,
+    config: File = None,
+    set_: Overrides = None,
+    data_dir: DataDir = None,
+    parameters: Parameters = None,
+    protocol: Annotated[list[str] | None, typer.Option("--protocol", help=f"{', '.join(PARTIES)}; repeats.")] = None,
+    program: Programs = None,
+) -> None:
+    """Compile the programs of a round for MP-SPDZ, for every protocol and program, and say where the bytecode is.
+
+    Training and bench compile what they need themselves; this does it ahead, and checks the installation.
+    """
+    from orchestrator.engines.factory import round_parameters
+    from orchestrator.engines.mpspdz.compiler import compile_program
+    from orchestrator.engines.mpspdz.installation import TESTED_VERSIONS, find
+    from orchestrator.engines.mpspdz.shape import Shape
+
+    settings = _settings(preset, config, set_, data_dir, None)
+    protocols = _choices("--protocol", protocol or list(PARTIES), tuple(PARTIES))
+    programs = _choices("--program", program or list(PROGRAMS), PROGRAMS)
+    installation = find(settings.engine.mpspdz_home)
+    for each in protocols:
+        installation.binary(each)
+        installation.check_certificates(each)
+    tested = "" if installation.version in TESTED_VERSIONS else f" (tested: {', '.join(TESTED_VERSIONS)})"
+    _out.print(f"MP-SPDZ {installation.version}{tested} in {installation.home}", soft_wrap=True)
+    length = _model_size(settings, parameters)
+    for name in programs:
+        for each in protocols:
+            try:
+                shape = Shape(name, each, round_parameters(settings), length)
+            except ConfigError as error:
+                if program:
+                    raise
+                print(f"{name}, {each}: left out: {error}", file=sys.stderr)
+                continue
+            compiled = compile_program(installation, shape)
+            _out.print(f"{name}, {each}: {compiled.folder / 'Programs'}", soft_wrap=True)
+
+
+@app.command()
+def doctor(config: File = None, set_: Overrides = None, as_json: Json = False) -> None:
+    """Is everything there that training on MP-SPDZ needs? A row for each thing, and the cure beside what is missing."""
+    from orchestrator.engines.mpspdz.doctor import examine
+
+    findings = examine(_settings(None, config, set_, None, None).engine.mpspdz_home)
+    sound = all(row.state != "fault" for row in findings)
+    if as_json:
+        _print_json({"ok": sound, "findings": [asdict(row) for row in findings]})
+    else:
+        table = Table("", "", "found", "what to do")
+        colours = {"ok": "green", "warning": "yellow", "fault": "red"}
+        for row in findings:
+            table.add_row(row.what, Text(row.state, style=colours[row.state]), row.detail, row.cure)
+        _out.print(table)
+    if not sound:
+        raise typer.Exit(1)
+
+
+def _model_size(settings: Config, given: int | None) -> int:
+    """d as given, else of the data set, else `MODEL_SIZE` where the data set is not there."""
+    if given is not None:
+        return given
+    from orchestrator.training import model_size
+
+    try:
+        return model_size(settings)
+    except DataError as error:
+        _log.print(f"{MODEL_SIZE:,} parameters, because the data set is not there ({error})", soft_wrap=True)
+        return MODEL_SIZE
 
 
 def _choices(option: str, values: list[str], allowed: tuple[str, ...]) -> list[str]:
@@ -381,10 +511,17 @@ def _interruptible(advice: str) -> Iterator[None]:
 
 
 def _settings(
-    presets: list[str] | None, file: Path | None, overrides: list[str] | None, data_dir: Path | None, engine: str | None
+    presets: list[str] | None,
+    file: Path | None,
+    overrides: list[str] | None,
+    data_dir: Path | None,
+    engine: str | None,
+    protocol: str | None = None,
+    program: str | None = None,
 ) -> Config:
     extra = [f"data.dir={json.dumps(str(data_dir), ensure_ascii=False)}"] if data_dir else []
-    extra += [f"engine.name={json.dumps(engine)}"] if engine else []
+    chosen = {"name": engine, "protocol": protocol, "program": program}
+    extra += [f"engine.{key}={json.dumps(value)}" for key, value in chosen.items() if value]
     return load_config(presets or (), file, [*(overrides or ()), *extra])
 
 

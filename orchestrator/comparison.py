@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config
+from orchestrator.engines.factory import create_engine
 from orchestrator.graphs import load_graph
 from orchestrator.metrics import METRICS
 from orchestrator.plots import plot_comparison
@@ -25,7 +26,7 @@ class Comparison:
         folder: holds one run folder an engine and the overlaid curves.
         rounds: how many; fewer than configured where the privacy budget ended training.
         max_model_difference: over all rounds, the largest |released - float64 aggregation of the same uploads| of the
-            secret-shared run; None with noise, which no one but the servers can subtract.
+            secret-shared runs; None with noise, which no one but the servers can subtract.
         worst_share_of_bound: over all rounds, the largest difference / fixed-point bound of that round; at most 1.
         final: by engine, the metrics after the last round.
         largest: by metric, the largest difference between two engines in any round; None if never defined.
@@ -58,20 +59,20 @@ def compare(
     """Train with each engine and overlay the curves.
 
     Raises:
+        ConfigError: an engine lacks what it needs; before anything is trained.
         ProtocolError: a released model lies further from float64 than its bound allows.
     """
+    settings = {
+        name: config.model_copy(update={"engine": config.engine.model_copy(update={"name": name})}) for name in engines
+    }
+    made = {name: create_engine(own) for name, own in settings.items()}
     graph = load_graph(config.data, config.seed)
     parent = RunFolder.create(config, f"compare-{config.data.name}-{config.method.name}")
     records: dict[str, list[dict[str, Any]]] = {}
     differences: list[float] = []
     shares: list[float] = []
     for name in engines:
-        own = config.model_copy(
-            update={
-                "engine": config.engine.model_copy(update={"name": name}),
-                "run": config.run.model_copy(update={"dir": parent.path}),
-            }
-        )
+        own = settings[name].model_copy(update={"run": config.run.model_copy(update={"dir": parent.path})})
         folder = RunFolder.create(own, name)
 
         def watch(result: RoundResult, name: str = name) -> None:
@@ -80,7 +81,7 @@ def compare(
                 shares.append(result.difference / result.bound)
             observe(name, result)
 
-        train(own, folder, audit=True, observe=watch, graph=graph)
+        train(own, folder, audit=True, observe=watch, graph=graph, engine=made[name])
         records[name] = folder.records()
     plot_comparison(records, parent.path / "comparison.png", f"{config.data.name}, {config.method.name}")
     return Comparison(

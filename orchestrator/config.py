@@ -212,9 +212,21 @@ _Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class EngineConfig(_Section):
-    name: Literal["embedded", "plaintext"] = "embedded"
+    name: Literal["embedded", "plaintext", "mpspdz"] = "embedded"
+    program: Literal["assisted", "scalar-first", "faithful"] = Field(
+        "assisted",
+        description="assisted: clients supply what lets the servers scale updates alone; scalar-first: the servers do "
+        "without; faithful: every element is clipped, then weighed, as in the paper's text",
+    )
+    protocol: Literal["semi2k", "dealer-ring"] = Field(
+        "semi2k", description="of mpspdz; semi2k: two parties and oblivious transfer; dealer-ring: with a dealer"
+    )
+    mpspdz_home: Path | None = Field(
+        None, description="folder of the MP-SPDZ installation; null: $MPSPDZ_HOME, else third_party/MP-SPDZ"
+    )
     preprocessing: Literal["ot", "dealer"] = Field(
-        "ot", description="ot: by the two servers alone, from oblivious transfer; dealer: by a third process"
+        "ot",
+        description="of embedded; ot: by the two servers alone, from oblivious transfer; dealer: by a third process",
     )
     timeout_sec: float = Field(60.0, gt=0, le=1e6, description="longest silence of a peer within a phase")
     training_timeout_sec: float = Field(3600.0, gt=0, le=1e6, description="longest local training of one cohort")

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from orchestrator.metrics import moving_average
 from orchestrator.runs import write_atomically
 
-__all__ = ["plot_comparison", "plot_costs", "plot_curves", "plot_settings"]
+__all__ = ["plot_comparison", "plot_costs", "plot_costs_of_engines", "plot_curves", "plot_settings"]
 
 _LABELS = {
     "accuracy": "validation accuracy",
@@ -112,6 +112,33 @@ def plot_costs(costs: Sequence[Mapping[str, float]], path: Path, title: str) -> 
     if seconds.lines:
         seconds.legend(frameon=False)
     _save(figure, path, title)
+
+
+def plot_costs_of_engines(
+    bars: Mapping[str, tuple[float, float, float]], paper: tuple[float | None, ...], path: Path, title: str
+) -> None:
+    """Costs of one round by engine, program and protocol, as one PNG with logarithmic bars.
+
+    Args:
+        bars: by name, whose first word is the engine: online seconds, MB that each server sends online, and seconds in
+            all; none of them 0.
+        paper: the paper's figures for the same, where it has them.
+    """
+    figure, axes = plt.subplots(1, 3, figsize=(11, 1.4 + 0.32 * len(bars)), sharey=True, layout="constrained")
+    names = list(bars)[::-1]
+    colours = [_COLOURS.get(name.split(",")[0], _COLOURS["plaintext"]) for name in names]
+    labels = ("online, s", "sent online by each server, MB", "with preprocessing and start-up, s")
+    for k, (axis, label) in enumerate(zip(axes, labels, strict=True)):
+        drawn = axis.barh(names, [bars[name][k] for name in names], color=colours, height=0.6)
+        axis.bar_label(drawn, [f"{bars[name][k]:.2g}" for name in names], padding=3, fontsize=8)
+        axis.set_xscale("log")
+        axis.margins(x=0.15)
+        if paper[k] is not None:
+            axis.axvline(paper[k], color="#555555", linestyle="--", linewidth=1)
+            axis.text(paper[k], 1.0, " the paper", transform=axis.get_xaxis_transform(), fontsize=8, va="bottom")
+        _finish(axis, "")
+        axis.set_xlabel(label)
+    _save(figure, path, f"{title}, per round")
 
 
 def _gaps(values: Sequence[float | None]) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from orchestrator.clients import ClientPool, Trained, single_threaded
 from orchestrator.config import Config, FederationConfig
 from orchestrator.engines.base import Encoder, Engine, RoundCost
-from orchestrator.engines.factory import create_engine, privacy_plan, round_parameters, vector_format
+from orchestrator.engines.factory import create_engine, error_bound, privacy_plan, round_parameters, vector_format
 from orchestrator.engines.plaintext import AuditEncoder, float64_aggregate, plain_encoder
 from orchestrator.errors import ConfigError, ProtocolError, RunError
 from orchestrator.graphs import ego_networks, load_graph
@@ -23,7 +23,7 @@ from orchestrator.privacy.budget import Budget
 from orchestrator.runs import Checkpoint, RunFolder
 from orchestrator.seeding import seeded_generator
 
-__all__ = ["RoundResult", "sample_cohort", "train"]
+__all__ = ["RoundResult", "model_size", "sample_cohort", "train"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,12 @@ class RoundResult:
             "upload_bytes_per_client": cost.upload_bytes,
             "download_bytes_per_client": cost.download_bytes,
         }
+
+
+def model_size(config: Config) -> int:
+    """d, the number of parameters of the configured model. Raises DataError where the data set is not there."""
+    features = load_graph(config.data, config.seed).num_features
+    return len(initial_parameters(features, config.model, config.seed))
 
 
 def sample_cohort(config: FederationConfig, clients: int, seed: int, round: int) -> list[int]:
@@ -212,7 +218,7 @@ def _audit(
     parameters = round_parameters(config)
     expected = float64_aggregate(before, parameters, config.privacy.clip_norm, trained.audits)
     largest = max(float(np.abs(upload.delta).max(initial=0.0)) for upload in trained.audits)
-    bound = vector_format(config).error_bound(len(trained.audits), largest, parameters.gain)
+    bound = error_bound(config, len(trained.audits), largest)
     difference = float(np.abs(after - expected).max())
     if not difference <= bound:
         reason = f"the model differs from float64 by {difference:.3g}, more than the bound {bound:.3g}"

@@ -11,6 +11,8 @@ import torch
 
 from orchestrator.clients import warm_up
 from orchestrator.config import Config, load_config
+from orchestrator.engines.mpspdz.installation import Installation
+from tests.mpspdz_standin import install
 
 TINY = (
     "data.name=synthetic",
@@ -62,3 +64,9 @@ def real_data() -> Callable[[str], Path]:
         return root / name
 
     return folder
+
+
+@pytest.fixture
+def standin(tmp_path) -> Installation:
+    """An installation of MP-SPDZ whose compiler and parties are scripts."""
+    return install(tmp_path / "MP-SPDZ")

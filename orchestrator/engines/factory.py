@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.config import Config
 from orchestrator.engines.base import Engine
 from orchestrator.engines.embedded.engine import EmbeddedEngine
+from orchestrator.engines.mpspdz.engine import MpSpdzEngine
+from orchestrator.engines.mpspdz.shape import Shape
 from orchestrator.engines.plaintext import PlaintextEngine
 from orchestrator.errors import ConfigError
 from orchestrator.privacy.plan import PrivacyPlan, server_stddev
 from orchestrator.privacy.sensitivity import l2_sensitivity
 from orchestrator.sharing.fixed_point import VectorFormat
 
-__all__ = ["create_engine", "noise_stddev", "privacy_plan", "round_parameters", "vector_format"]
+__all__ = ["create_engine", "error_bound", "noise_stddev", "privacy_plan", "round_parameters", "vector_format"]
 
 _LARGEST_RATIO = 2.0**20
 """Update norms up to this many times the clip norm are clipped on shares; the documented domain of the clip."""
@@ -105,20 +108,49 @@ def _sensitivity(config: Config) -> float:
     )
 
 
-def create_engine(config: Config) -> Engine:
-    """The engine that `engine.name` asks for; not started yet."""
-    parameters, privacy, stddev = round_parameters(config), config.privacy, noise_stddev(config)
+def create_engine(config: Config, commands: dict[str, list[str]] | None = None) -> Engine:
+    """The engine that `engine.name` asks for; not started yet.
+
+    Args:
+        commands: how to start a role's process, as in `TwoServerEngine`.
+
+    Raises:
+        ConfigError: the settings do not fit each other, or what the engine needs is not there.
+    """
+    parameters, privacy, chosen = round_parameters(config), config.privacy, config.engine
+    stddev = noise_stddev(config)
     privacy_plan(config)  # refuses what cannot be accounted for
-    if config.engine.name == "plaintext":
+    if chosen.name == "plaintext":
         simulated = vector_format(config) if stddev else None
         return PlaintextEngine(parameters, clip_norm=privacy.clip_norm, noise_stddev=stddev, vectors=simulated)
-    return EmbeddedEngine(
+    kind = {"embedded": EmbeddedEngine, "mpspdz": MpSpdzEngine}[chosen.name]
+    own = {
+        "embedded": {"preprocessing": chosen.preprocessing},
+        "mpspdz": {"protocol": chosen.protocol, "home": chosen.mpspdz_home},
+    }
+    return kind(
         parameters,
         vector_format(config),
         clip_norm=privacy.clip_norm,
         noise_stddev=stddev,
-        preprocessing=config.engine.preprocessing,
-        timeout_sec=config.engine.timeout_sec,
-        ports=config.engine.ports,
-        certificates=config.engine.certificates,
+        program=chosen.program,
+        timeout_sec=chosen.timeout_sec,
+        ports=chosen.ports,
+        certificates=chosen.certificates,
+        commands=commands,
+        **own[chosen.name],
     )
+
+
+def error_bound(config: Config, cohort: int, largest_coordinate: float) -> float:
+    """Bound on |released - float64| per coordinate and round, without noise, for the configured engine.
+
+    Args:
+        cohort: how many clients took part.
+        largest_coordinate: of the round's updates, in size.
+    """
+    vectors, chosen = vector_format(config), config.engine
+    parameters = replace(round_parameters(config), cohort=cohort)
+    if chosen.name == "mpspdz":
+        return Shape(chosen.program, chosen.protocol, parameters, 0).error_bound(vectors, largest_coordinate)
+    return vectors.error_bound(cohort, largest_coordinate, parameters.gain)

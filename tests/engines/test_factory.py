@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mpc_programs.rules import RULES, RoundParameters
-from orchestrator.config import MethodConfig, load_config
+from mpc_programs.rules import PROGRAMS, RULES, RoundParameters
+from orchestrator.config import EngineConfig, MethodConfig, load_config
 from orchestrator.engines.embedded.engine import EmbeddedEngine
-from orchestrator.engines.factory import create_engine, round_parameters, vector_format
+from orchestrator.engines.factory import create_engine, error_bound, round_parameters, vector_format
+from orchestrator.engines.mpspdz.engine import MpSpdzEngine
+from orchestrator.engines.mpspdz.installation import PARTIES
 from orchestrator.engines.plaintext import PlaintextEngine
 from orchestrator.errors import ConfigError
 from orchestrator.methods import METHODS
@@ -18,6 +20,24 @@ def test_the_named_engine_is_made_and_nothing_is_started(name, kind):
     with create_engine(load_config(overrides=[f"engine.name={name}"])) as engine:
         assert type(engine) is kind
         assert getattr(engine, "pids", {}) == {}
+
+
+def test_mpspdz_takes_its_own_settings_and_the_bound_follows_its_program(standin):
+    chosen = f"engine={{name: mpspdz, protocol: dealer-ring, program: faithful, mpspdz_home: '{standin.home}'}}"
+    config = load_config(overrides=[chosen])
+    with create_engine(config) as engine:
+        assert type(engine) is MpSpdzEngine and engine.pids == {}
+    embedded = load_config(overrides=["engine.program=faithful"])
+    assert error_bound(config, 3, 0.5) > 1000 * error_bound(embedded, 3, 0.5)
+    assisted = load_config(overrides=[chosen, "engine.program=assisted"])
+    assert error_bound(assisted, 3, 0.5) == error_bound(embedded, 3, 0.5)
+    assert error_bound(embedded, 3, 0.5) == vector_format(embedded).error_bound(3, 0.5, round_parameters(embedded).gain)
+
+
+def test_the_choices_are_those_that_exist():
+    fields = EngineConfig.model_fields
+    assert fields["program"].annotation.__args__ == PROGRAMS
+    assert set(fields["protocol"].annotation.__args__) == PARTIES.keys()
 
 
 def test_the_rounds_parameters_are_those_of_the_settings():

@@ -53,7 +53,7 @@ def compile_program(installation: Installation, job: Job, cache: Path | None = N
     compiled = Compiled((cache or default_cache()) / _digest(installation, job), name)
     if compiled.complete:
         return compiled
-    command = [sys.executable, str(installation.compiler), *job.compiler_options, str(source), *job.arguments]
+    command = [sys.executable, str(installation.compiler), *job.compiler_options, "--", str(source), *job.arguments]
     paths = [str(_SOURCES.parent), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     folder = compiled.folder

@@ -48,10 +48,14 @@ def _run(order: dict[str, Any], first: Channel, timeout_sec: float) -> dict[str,
         with Party(installation, shape, compiled, 2, Path(order["scratch"])) as party:
             cost = party.run(_HOST, order["port"], timeout_sec, {first: _abandon})
     except PartyError as error:
-        in_use = isinstance(error, PortInUseError)
-        return {"error": f"its party: {error}", "own": error.blamed == "own", "port_in_use": in_use}
+        return {
+            "error": f"its party {error}",
+            "own": error.blamed == "own",
+            "stalled": error.stalled,
+            "port_in_use": isinstance(error, PortInUseError),
+        }
     except (ConfigError, OSError) as error:
-        return {"error": str(error), "own": True}
+        return {"error": str(error), "own": True, "stalled": False}
     return {"sent_bytes": cost.online_bytes + cost.preprocessing_bytes}
 
 

@@ -27,7 +27,12 @@ __all__ = ["Party", "PartyError", "PortInUseError", "Waitable"]
 
 _LAST_LINES = 3
 _PORT_IN_USE = "Address already in use"
-_BLAMED = re.compile(r"because party (\d+) encountered|because (another) party|due to a problem on the (other) side")
+_NAMED = re.compile(r"because party (\d+) encountered")
+_VICTIM = re.compile(
+    r"because another party|problem on the other side|stream truncated|Connection reset by peer|Broken pipe|"
+    r"Timed out waiting for peer|cannot connect from"
+)
+"""What a party says when it is not itself at fault, with the number of the one that is, and without."""
 
 
 class Waitable(Protocol):
@@ -138,17 +143,16 @@ class Party:
                 if not events:
                     blamed = "other" if _waits(process.pid) else "own"
                     raise PartyError(f"took more than {timeout_sec:g} s{_said(text)}", blamed, stalled=True)
+                if process.stdout in events:
+                    data = os.read(process.stdout.fileno(), 1 << 16)
+                    if not data:
+                        break
+                    text += data.decode(errors="replace")
+                    if _PORT_IN_USE in text:  # it would try again for ever
+                        raise PortInUseError(f"a port from {port} to {port + PARTIES[protocol] - 1} is in use")
                 for connection in events:
                     if connection in assigned:
                         assigned.pop(connection)()
-                if process.stdout not in events:
-                    continue
-                data = os.read(process.stdout.fileno(), 1 << 16)
-                if not data:
-                    break
-                text += data.decode(errors="replace")
-                if _PORT_IN_USE in text:  # it would try again for ever
-                    raise PortInUseError(f"a port from {port} to {port + PARTIES[protocol] - 1} is in use")
             process.wait()
         finally:
             process.kill()
@@ -164,9 +168,11 @@ class Party:
 
 def _failure(code: int, text: str) -> PartyError:
     how = f"status {code}" if code > 0 else f"signal {-code}"
-    found = _BLAMED.search(text)
-    blamed = found.group(found.lastindex or 0) if found else "other" if code == -signal.SIGPIPE else "own"
-    return PartyError(f"ended with {how}{_said(text)}", "other" if blamed == "another" else blamed)
+    if named := _NAMED.search(text):
+        blamed = named.group(1)
+    else:
+        blamed = "other" if code == -signal.SIGPIPE or _VICTIM.search(text) else "own"
+    return PartyError(f"ended with {how}{_said(text)}", blamed)
 
 
 def _said(text: str) -> str:

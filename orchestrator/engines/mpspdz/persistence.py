@@ -43,10 +43,16 @@ def write_shares(path: Path, shares: np.ndarray) -> None:
 
     Args:
         shares: uint64 words, low word first, shape (n, ring_bits / 64).
+
+    Raises:
+        OSError: naming the file, e.g. on a full disk.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     data = np.ascontiguousarray(shares, dtype="<u8")
-    path.write_bytes(header(64 * data.shape[1]) + data.tobytes())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(header(64 * data.shape[1]) + data.tobytes())
+    except OSError as error:  # a failed write does not say where
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def read_shares(path: Path, ring_bits: int, start: int, count: int) -> np.ndarray:

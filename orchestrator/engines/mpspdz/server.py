@@ -28,7 +28,7 @@ from orchestrator.engines.mpspdz.party import Party, PartyError, PortInUseError
 from orchestrator.engines.mpspdz.persistence import integers, read_shares, words, write_shares
 from orchestrator.engines.mpspdz.ports import free_ports, is_free
 from orchestrator.engines.mpspdz.shape import Shape
-from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
+from orchestrator.errors import ConfigError, PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.sharing.fixed_point import SCALAR_BITS
 from orchestrator.sharing.ring import truncate
 from orchestrator.sharing.shares import ScalarShare, VectorShare
@@ -51,6 +51,7 @@ class MpSpdzServer(Server):
         self._installation = Installation(Path(settings["home"]))
         self._cache, self._scratch = Path(settings["cache"]), Path(settings["scratch"])
         self._shape = Shape(self._program, settings["protocol"], self._parameters, len(self._model.values))
+        supply.position = self._position  # it is used in the rounds, not beside them
         self._dealer = supply if settings["protocol"] == "dealer-ring" else None
         self._dealer_order = {
             "program": self._program,
@@ -135,8 +136,10 @@ class MpSpdzServer(Server):
             except PartyError as error:
                 raise self._blame(error, heard, port) from None
             self._peer.send(_DONE if cost else _AGAIN)
-            if "peer" not in heard:
+            if "peer" not in heard and "lost" not in heard:
                 self._hear_peer(heard, end_party=False)
+            if "lost" in heard:
+                raise heard["lost"]
             if cost is None or heard["peer"] != _DONE:
                 continue
             if self._dealer is None:
@@ -144,7 +147,7 @@ class MpSpdzServer(Server):
             if "dealer" not in heard:
                 self._hear_dealer(heard, port, end_party=False)
             if "error" in heard["dealer"]:
-                raise self._dealer.error(DisagreementError, heard["dealer"]["error"])
+                raise self._failure(heard["dealer"]["error"], "dealer")
             return cost, int(heard["dealer"]["sent_bytes"]) // 2  # it serves both servers alike
         raise self._failure("found no free ports")
 
@@ -161,7 +164,12 @@ class MpSpdzServer(Server):
         raise self._failure("found no free ports")
 
     def _hear_peer(self, heard: dict[str, Any], end_party: bool = True) -> None:
-        heard["peer"] = self._peer.receive()
+        """How the other server's party ended. Where that server is lost, the own party's end may say why."""
+        try:
+            heard["peer"] = self._peer.receive()
+        except PeerLostError as error:
+            heard["lost"] = error
+            return
         if end_party and heard["peer"] != _DONE:
             raise PortInUseError("the other server's port is in use")
 
@@ -174,6 +182,8 @@ class MpSpdzServer(Server):
         heard["dealer"] = reply
         if end_party and reply.get("port_in_use"):
             raise PortInUseError(reply["error"])
+        if end_party and reply.get("own"):
+            raise self._failure(reply["error"], "dealer", reply["stalled"])
 
     def _blame(self, error: PartyError, heard: dict[str, Any], port: int) -> ProtocolError:
         """Who is at fault when the own party failed: itself, the other server's, or the dealer's, which says so."""
@@ -185,7 +195,7 @@ class MpSpdzServer(Server):
             reply = heard.get("dealer", {})
             if reply.get("own") or (not reply and error.blamed == "2"):
                 reason = reply.get("error", f"its party was lost: {error}")
-                return self._failure(reason, "dealer", error.stalled)
+                return self._failure(reason, "dealer", reply.get("stalled", error.stalled))
         return self._failure(f"its party was lost: {error}", f"server {1 - self.index}", error.stalled)
 
     def _failure(self, reason: str, peer: str = "", stalled: bool = False) -> ProtocolError:

@@ -1,5 +1,6 @@
 """Compiled once for each shape, found again, and never half."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -54,6 +55,19 @@ def test_a_compiler_that_fails_leaves_nothing_and_says_why(standin, tmp_path, mo
     assert list((tmp_path / "cache").iterdir()) == []
 
 
+def test_two_that_compile_the_same_at_once_both_find_it(standin, tmp_path):
+    with ThreadPoolExecutor() as pool:
+        results = list(pool.map(lambda _: compile_program(standin, SHAPE, tmp_path / "cache"), range(4)))
+    assert len(set(results)) == 1 and results[0].complete
+    assert list((tmp_path / "cache").iterdir()) == [results[0].folder]
+
+
+def test_a_damaged_result_is_made_anew(standin, tmp_path):
+    first = compile_program(standin, SHAPE, tmp_path)
+    (first.folder / "Programs" / "Schedules" / f"{first.name}.sch").unlink()
+    assert compile_program(standin, SHAPE, tmp_path).complete
+
+
 def test_a_folder_that_cannot_be_written_is_named(standin, tmp_path):
     (tmp_path / "cache").write_text("a file, not a folder")
     with pytest.raises(ConfigError, match=r"cannot compile in .*cache"):
@@ -65,6 +79,23 @@ def test_unknown_and_unfit_programs_are_refused():
         replace(SHAPE, program="x")
     with pytest.raises(ConfigError, match=r"method\.name to f2gnn"):
         replace(SHAPE, program="faithful", parameters=RoundParameters("fedavg", 3))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"fairness_max": 1e5}, r"method\.score_max = 100000"),
+        ({"ratio_max": 2.0**14}, r"2\^sharing\.integer_bits / privacy\.clip_norm = 16384"),
+    ],
+)
+def test_what_sixteen_bits_cannot_hold_is_refused_by_name(options, text):
+    with pytest.raises(ConfigError, match=rf"{text}: 'faithful' on MP-SPDZ .* at most 8192"):
+        replace(SHAPE, program="faithful", parameters=replace(PARAMETERS, **options))
+
+
+def test_an_unknown_protocol_is_refused():
+    with pytest.raises(ConfigError, match=r"engine\.protocol: 'spdz' is none of semi2k, dealer-ring"):
+        replace(SHAPE, protocol="spdz")
 
 
 def test_parties_run_as_compiled_and_encrypted():

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.engines.mpspdz.installation import certificate_fault, find
 from orchestrator.errors import ConfigError
-from tests.engines.mpspdz.conftest import write_certificate
+from tests.mpspdz_standin import write_certificate
 
 
 def test_the_environment_names_the_place(standin, monkeypatch):

@@ -13,7 +13,7 @@ from orchestrator.engines.mpspdz.compiler import compile_program
 from orchestrator.engines.mpspdz.party import Party, PartyError, PortInUseError
 from orchestrator.engines.mpspdz.shape import Shape
 from orchestrator.errors import ConfigError
-from tests.engines.mpspdz.conftest import write_party
+from tests.mpspdz_standin import write_party
 
 RECORDED = Path(__file__).with_name("recorded")
 SHAPE = Shape("assisted", "semi2k", RoundParameters("f2gnn", 3, ratio_max=8.0), 100)
@@ -59,6 +59,25 @@ def test_a_party_that_fails_is_reported_with_its_last_lines(party):
         party.run("localhost", 5000, 20.0)
 
 
+@pytest.mark.parametrize(
+    ("said", "blamed"),
+    [
+        ("read_some: stream truncated\nThis is probably because party 2 encountered a problem.", "2"),
+        ("terminate called after throwing an instance\n  what():  read_some: stream truncated", "other"),
+        ("This is probably because another party encountered a problem.", "other"),
+        ("what():  Connection closed down. This is most likely due to a problem on the other side.", "other"),
+        ("SSL error: handshake: stream truncated [asio.ssl.stream:1]", "other"),
+        ("SSL error: handshake: sslv3 alert certificate expired (SSL routines)", "own"),
+        ("Fatal error at ro-0:3 (READFILESHARE): Error while reading from persistence file.", "own"),
+    ],
+)
+def test_a_party_says_whose_fault_it_was(party, said, blamed):
+    write_party(party.installation.home, f"print({said!r})\nraise SystemExit(1)")
+    with pytest.raises(PartyError) as caught:
+        party.run("localhost", 5000, 20.0)
+    assert (caught.value.blamed, caught.value.stalled) == (blamed, False)
+
+
 def test_a_killed_party_is_reported_by_its_signal(party):
     write_party(party.installation.home, "os.kill(os.getpid(), 9)")
     with pytest.raises(PartyError, match=r"ended with signal 9$"):
@@ -69,8 +88,9 @@ def test_a_stalled_party_is_ended(party):
     write_party(
         party.installation.home, "Path('pid').write_text(str(os.getpid()))\nprint('hm', flush=True)\ntime.sleep(60)"
     )
-    with pytest.raises(PartyError, match=r"took more than 1 s: hm"):
+    with pytest.raises(PartyError, match=r"took more than 1 s: hm") as caught:
         party.run("localhost", 5000, 1.0)
+    assert (caught.value.blamed, caught.value.stalled) == ("other", True)  # it sleeps: it may wait for another one
     with pytest.raises(ProcessLookupError):
         os.kill(int((party.folder / "pid").read_text()), signal.SIGCONT)
 

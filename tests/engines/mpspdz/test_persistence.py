@@ -71,3 +71,10 @@ def test_a_wrong_file_is_refused_by_name(tmp_path, content, text):
 def test_a_missing_file_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match=r"Transactions-P1\.data: cannot be read \(No such file"):
         read_shares(tmp_path / "Transactions-P1.data", 64, 0, 1)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_named(tmp_path):
+    (tmp_path / "Transactions-P0.data").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device: '.*Transactions-P0\.data'"):
+        write_shares(tmp_path / "Transactions-P0.data", words([1], 64))
