@@ -147,11 +147,12 @@ class RunFolder:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint, then remove client files that it no longer names."""
+        clients = sorted(checkpoint.states)
         fields = {
             "round": np.array(checkpoint.round),
             "parameters": checkpoint.parameters,
-            "clients": np.array(list(checkpoint.states), dtype=np.int64),
-            "files": np.array([path.name for path in checkpoint.states.values()], dtype=np.str_),
+            "clients": np.array(clients, dtype=np.int64),
+            "files": np.array([checkpoint.states[client].name for client in clients], dtype=np.str_),
         }
         write_atomically(self.state_dir / "state.npz", lambda file: np.savez(file, **fields))
         kept = {path.name for path in checkpoint.states.values()} | {"state.npz", _PRIVACY}
