@@ -14,20 +14,25 @@ from mpc_programs.rules import RULES, RoundParameters, factors
 __all__ = ["arguments", "evaluate", "prepare", "secret_factors", "weighted_sum"]
 
 FRACTION_BITS = 32
+INTEGER_BITS = 31
+"""The range of the embedded engine's scalars. With 23, enough for scores and ratios up to 2^20, products of two numbers
+leave a gap of 40 bits in the ring, so that `semi2k` truncates all of them locally; docs/protocol.md says what it saves.
+"""
+
 TRUNCATION_SECURITY = 40
 
 
 def prepare(program: Any) -> None:
     """Set the precision of the embedded engine: 32 bits in Z_2^128.
 
-    With `semi2k` truncation is probabilistic with a gap of 40 bits, and the run needs the option -E 40. The dealer's
-    protocol has no such truncation; it takes correlated bits from the dealer (edaBits).
+    With `semi2k` a number that leaves a gap of 40 bits in the ring is truncated locally, and the run needs the option
+    -E 40; others take random bits from preprocessing. The dealer's protocol truncates with the dealer's bits (edaBits).
     """
     if program.options.execute == "semi2k":
         program.use_trunc_pr = TRUNCATION_SECURITY
     else:
         program.use_edabit(True)
-    sfix.set_precision(FRACTION_BITS, 2 * FRACTION_BITS - 1)
+    sfix.set_precision(FRACTION_BITS, FRACTION_BITS + INTEGER_BITS)
 
 
 def arguments(program: Any) -> tuple[int, int, RoundParameters]:
