@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mpc_programs.rules import RoundParameters
+from orchestrator.engines.base import Terms
 from orchestrator.engines.embedded.engine import TwoServerEngine
 from orchestrator.engines.mpspdz.compiler import compile_program, default_cache
 from orchestrator.engines.mpspdz.installation import find
@@ -71,6 +72,15 @@ class MpSpdzEngine(TwoServerEngine):
             self._installation, Shape(self._program, self._protocol, self._parameters, len(parameters)), self._cache
         )
         super().start(parameters)
+
+    def prepare(self, round: int, size: int, terms: Terms | None = None) -> None:
+        """As every engine; a program is compiled for one size of cohort, so others are refused."""
+        if size != self._parameters.cohort:
+            raise ConfigError(
+                f"federation.sampling: MP-SPDZ's programs are compiled for {self._parameters.cohort} clients, but "
+                f"round {round} has {size}; choose distinct, or another engine.name"
+            )
+        super().prepare(round, size, terms)
 
     def _session_settings(self, length: int) -> dict[str, Any]:
         """Adds the folder for the parties' files. It is the engine's, so that it goes also where a server is killed."""
