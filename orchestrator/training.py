@@ -12,7 +12,7 @@ import numpy as np
 from orchestrator.clients import ClientPool, Trained, single_threaded
 from orchestrator.config import Config, FederationConfig
 from orchestrator.engines.base import Encoder, Engine, RoundCost
-from orchestrator.engines.factory import create_engine, privacy_plan, round_parameters, vector_format
+from orchestrator.engines.factory import create_engine, error_bound, privacy_plan, round_parameters, vector_format
 from orchestrator.engines.plaintext import AuditEncoder, float64_aggregate, plain_encoder
 from orchestrator.errors import ConfigError, ProtocolError, RunError
 from orchestrator.graphs import ego_networks, load_graph
@@ -209,10 +209,9 @@ def _audit(
     """
     if not trained.audits:
         return None, None
-    parameters = round_parameters(config)
-    expected = float64_aggregate(before, parameters, config.privacy.clip_norm, trained.audits)
+    expected = float64_aggregate(before, round_parameters(config), config.privacy.clip_norm, trained.audits)
     largest = max(float(np.abs(upload.delta).max(initial=0.0)) for upload in trained.audits)
-    bound = vector_format(config).error_bound(len(trained.audits), largest, parameters.gain)
+    bound = error_bound(config, len(trained.audits), largest)
     difference = float(np.abs(after - expected).max())
     if not difference <= bound:
         reason = f"the model differs from float64 by {difference:.3g}, more than the bound {bound:.3g}"

@@ -46,6 +46,11 @@ class MpSpdzEngine(TwoServerEngine):
         Raises:
             ConfigError: there is no usable installation, or the program does not fit the formats.
         """
+        if parameters.expected is not None:
+            raise ConfigError(
+                "privacy.sensitivity: bounded_weights with federation.sampling poisson has no MP-SPDZ program; "
+                "choose distinct, or another engine.name"
+            )
         if program == "scalar-first" and vectors.weight_bits != SCALAR_BITS:
             raise ConfigError(f"sharing.weight_bits: scalar-first on MP-SPDZ takes {SCALAR_BITS}")
         Shape(program, protocol, parameters, 0)  # says so where the program cannot compute this
