@@ -57,6 +57,7 @@ OPERATIONS: dict[str, Callable[[SharedArithmetic], Any]] = {
     "round, q = 3, clip, scores up to 100,000": factors(3, ratio_max=8.0, fairness_max=1e5),
     "round, q = 30, clip": factors(30, ratio_max=8.0),
     "round, q = 1,000, clip": factors(1000, ratio_max=8.0),
+    "round, q = 1,000, clip, fixed denominators": factors(1000, ratio_max=8.0, expected=1000),
     "round, q = 1,000, clip, scores up to 100,000": factors(1000, ratio_max=8.0, fairness_max=1e5),
 }
 """Rounds count the weights alone; opening the masked factors adds one exchange and 8 q bytes, the handshake another."""

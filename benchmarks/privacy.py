@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.privacy.plan import PrivacyPlan
-from orchestrator.privacy.sensitivity import FixedDenominator, largest_weight, replacement_bound
+from orchestrator.privacy.sensitivity import largest_weight, replacement_bound
 
 ACCOUNTS = (
     ("paper: Poisson, classic conversion", "fixed", "paper", "outsider"),
@@ -39,8 +39,9 @@ def sensitivities() -> str:
     ]
     for q in (3, 30, 300, 1000):
         for lam in (0.5, 8.0):
-            p = RoundParameters("f2gnn", q, lam, 4.0, 2.0)
-            values = (replacement_bound(p), 2 * largest_weight(p), FixedDenominator.of(p).largest_weight, 2 / q, 2.0)
+            p = RoundParameters("f2gnn", q, lam, 4.0, 2.0, expected=q)
+            fixed = p.fixed_denominator.largest_weight
+            values = (replacement_bound(p), 2 * largest_weight(p), fixed, 2 / q, 2.0)
             lines.append(f"| {q:,} | {lam:g} | {' | '.join(f'{value:.3g}' for value in values)} |")
     return "\n".join(lines)
 

@@ -28,10 +28,13 @@ import math
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["CLAMP", "clip_factors", "divide", "exp", "maximum", "softmax", "thresholds"]
+__all__ = ["CLAMP", "EXP_MAX", "clip_factors", "divide", "exp", "maximum", "softmax", "thresholds"]
 
 CLAMP = 24.0
 """Scores that lie further below the maximum count as this far below: e^-24 < 2^-34, under half an ulp."""
+
+EXP_MAX = 4.0
+"""Largest exponent of `exp`."""
 
 NARROW = 4.0
 """A softmax whose inputs' public range is at most this wide needs no maximum: e^(+-2) is harmless in fixed point."""
@@ -46,7 +49,7 @@ Vector = Any
 
 
 async def exp(ops: Any, x: Vector, low: float, high: float) -> Vector:
-    """e^x for every x in the public interval [low, high], high <= 4.
+    """e^x for every x in the public interval [low, high], high <= EXP_MAX.
 
     x is scaled by 2^-m until it lies within 5/4 of the interval's middle, a polynomial of degree 12 is evaluated in
     blocks of four coefficients (Paterson and Stockmeyer, 1973), and m squarings undo the scaling. On an interval of

@@ -1,6 +1,7 @@
 """The aggregation rules: from the clients' secret scores to the secret factors s_i of w_new = w - sum_i s_i Delta_i.
 
-A rule names the scores that it takes, with their public ranges, and computes weights that sum to one. Clipping is
+A rule names the scores that it takes, with their public ranges, and computes weights: ones that sum to one, or, where
+the round's parameters say how many clients are expected, ones that each depend on their own client alone. Clipping is
 common to all rules and multiplies the weights. Adding a rule means one coroutine and one entry in `RULES`.
 """
 
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpc_programs.arithmetic import clip_factors, exp, softmax
+from mpc_programs.fixed_denominator import FixedDenominator
 from mpc_programs.lockstep import gather
 
 __all__ = ["PROGRAMS", "RULES", "RoundParameters", "Rule", "factors", "weights_and_clip"]
@@ -30,6 +32,8 @@ class RoundParameters:
         lam, tau: lambda and tau of F2GNN's final score.
         fairness_max: public cap of the fairness score.
         ratio_max: public cap of ||Delta||_2 / C; None where updates are not clipped.
+        expected: m, the size of a cohort that is expected, where the weights' denominators are fixed at it; None where
+            weights sum to one over whoever takes part.
     """
 
     rule: str
@@ -38,6 +42,14 @@ class RoundParameters:
     tau: float = 4.0
     fairness_max: float = 2.0
     ratio_max: float | None = None
+    expected: int | None = None
+
+    @property
+    def fixed_denominator(self) -> FixedDenominator:
+        """F2GNN's, for the expected size of a cohort."""
+        if self.expected is None:
+            raise ValueError("these weights sum to one over the cohort; their denominators are not fixed")
+        return FixedDenominator(self.expected, self.lam, self.tau, self.fairness_max)
 
     @property
     def gain(self) -> float:
@@ -56,8 +68,10 @@ class Rule:
 async def _f2gnn(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any]) -> Any:
     """gamma = softmax((lam softmax(B) + exp(softmax(l))) / tau) (SaFeGNN, Algorithm 1, lines 11-15).
 
-    The two inner softmaxes run in lock-step.
+    The two inner softmaxes run in lock-step. Where a cohort's size is random, see `fixed_denominator`.
     """
+    if parameters.expected is not None:
+        return await parameters.fixed_denominator.weights(ops, scores["balance"], scores["fairness"])
     lam, tau = parameters.lam, parameters.tau
     g_balance, g_fair = await gather(
         softmax(ops, scores["balance"], 0.0, 1.0),
@@ -70,7 +84,7 @@ async def _f2gnn(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any
 
 async def _fedavg(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any]) -> Any:
     """The plain mean of the cohort, as in F2GNN's and FED-PUB's baselines: sizes of clients stay with the clients."""
-    return ops.constants([1.0 / parameters.cohort] * parameters.cohort)
+    return ops.constants([1.0 / (parameters.expected or parameters.cohort)] * parameters.cohort)
 
 
 RULES: dict[str, Rule] = {

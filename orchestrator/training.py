@@ -215,8 +215,7 @@ def _audit(
     """
     if not trained.audits:
         return None, None
-    parameters = round_parameters(config)
-    expected = float64_aggregate(before, parameters, config.privacy.clip_norm, trained.audits)
+    expected = float64_aggregate(before, round_parameters(config), config.privacy.clip_norm, trained.audits)
     largest = max(float(np.abs(upload.delta).max(initial=0.0)) for upload in trained.audits)
     bound = error_bound(config, len(trained.audits), largest)
     difference = float(np.abs(after - expected).max())

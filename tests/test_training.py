@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 
 from orchestrator.config import FederationConfig
-from orchestrator.engines.base import Aggregation, RoundCost
 from orchestrator.engines.factory import round_parameters
 from orchestrator.engines.plaintext import PlaintextEngine
 from orchestrator.errors import ConfigError, PeerLostError, ProtocolError, RangeError, RunError
@@ -384,14 +383,13 @@ def test_engines_are_told_the_size_of_every_poisson_cohort_and_an_empty_one_is_a
     events: list[tuple] = []
 
     class Spy(PlaintextEngine):
-        def prepare(self, round, size):
+        def prepare(self, round, size, terms=None):
             events.append(("prepare", round, size))
+            super().prepare(round, size, terms)
 
         def aggregate(self, round, cohort):
             events.append(("aggregate", round, len(cohort)))
-            if cohort:
-                return super().aggregate(round, cohort)
-            return Aggregation(self._model.copy(), RoundCost())
+            return super().aggregate(round, cohort)
 
     config = tiny(tmp_path, "federation={sampling: poisson, cohort: 1, rounds: 12}")
     folder, results = run(config, engine=Spy(round_parameters(config)), graph=load_graph(config.data, config.seed))
@@ -400,6 +398,26 @@ def test_engines_are_told_the_size_of_every_poisson_cohort_and_an_empty_one_is_a
     assert [len(result.cohort) for result in results] == sizes
     assert events == [(kind, k + 1, size) for k, size in enumerate(sizes) for kind in ("prepare", "aggregate")]
     assert [row["round"] for row in folder.records()] == [*range(1, 13)]
+    before = [None, *(result.parameters for result in results)]
+    for k, size in enumerate(sizes):
+        assert size or k == 0 or np.array_equal(results[k].parameters, before[k])
+
+
+@pytest.mark.parametrize("rule", ["f2gnn", "fedavg"])
+@pytest.mark.parametrize("sensitivity", ["worst_case", "bounded_weights"])
+def test_poisson_cohorts_of_every_size_are_audited_on_shares(tiny, tmp_path, rule, sensitivity):
+    federation = "federation={sampling: poisson, cohort: 1, rounds: 8}"
+    privacy = f"privacy={{clip_norm: 0.05, sensitivity: {sensitivity}}}"
+    config = tiny(tmp_path, federation, f"method.name={rule}", privacy, "engine.name=embedded")
+    _, results = run(config, audit=True)
+    sizes = [len(result.cohort) for result in results]
+    assert {0, 1, 3} == set(sizes)
+    for result, size in zip(results, sizes, strict=True):
+        if size:
+            assert result.difference <= result.bound < 1e-5 and result.cost.upload_bytes > 0
+        else:
+            assert (result.difference, result.cost.upload_bytes, result.cost.preprocessing_seconds) == (None, 0, 0.0)
+            assert result.cost.rounds == 1  # the servers agree that there is nobody
 
 
 def test_other_rounds_and_seeds_draw_other_cohorts():
@@ -412,8 +430,9 @@ def test_the_cohort_is_known_before_anything_is_uploaded(tiny, tmp_path):
     events: list[tuple] = []
 
     class Spy(PlaintextEngine):
-        def prepare(self, round, size):
+        def prepare(self, round, size, terms=None):
             events.append(("prepare", round, size))
+            super().prepare(round, size, terms)
 
         def submit(self, round, slot, client, upload):
             events.append(("submit", round, slot, client))

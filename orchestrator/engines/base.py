@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Aggregation", "Encoder", "Engine", "RoundCost"]
+__all__ = ["Aggregation", "Encoder", "Engine", "RoundCost", "Terms"]
 
 
 class Encoder(Protocol):
@@ -19,6 +19,19 @@ class Encoder(Protocol):
         self, delta: np.ndarray, norm: float, scores: Mapping[str, float], round: int, slot: int, client: int
     ) -> Any:
         """Encode one update. Raises RangeError where it cannot be represented, and the run has no noise."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is public about a round besides its cohort and may differ from round to round.
+
+    Attributes:
+        clip_norm: C; None where updates are not clipped.
+        noise_stddev: absolute standard deviation of the noise that each server adds to its share; 0 for none.
+    """
+
+    clip_norm: float | None = None
+    noise_stddev: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -66,13 +79,18 @@ class Engine(ABC):
     @property
     @abstractmethod
     def encoder(self) -> Encoder:
-        """What clients encode with; valid after `start`."""
+        """What clients encode with in the round that was prepared last; valid after `start`."""
 
-    def prepare(self, round: int, size: int) -> None:  # noqa: B027 - most engines have nothing to prepare
+    @abstractmethod
+    def prepare(self, round: int, size: int, terms: Terms | None = None) -> None:
         """Begin whatever of the round can be done before the uploads exist; returns at once.
 
         Args:
-            size: how many clients the round's cohort has; with Poisson sampling it differs from round to round.
+            size: how many clients the round's cohort has; with Poisson sampling it varies, and may be none.
+            terms: None for those that the engine was made with.
+
+        Raises:
+            ConfigError: the engine cannot do a round of that size or on those terms.
         """
 
     @abstractmethod
@@ -82,6 +100,9 @@ class Engine(ABC):
     @abstractmethod
     def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
         """Aggregate what was submitted for every slot of the cohort, which `prepare` was told the size of.
+
+        A cohort may be empty: what is released then is the model as it was, with noise as in any other round. A round
+        that was not prepared is one on the terms that the engine was made with.
 
         Raises:
             ProtocolError: naming peer, phase and round; the engine must then be closed, or started again with the

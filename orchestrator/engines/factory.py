@@ -14,8 +14,8 @@ from orchestrator.engines.mpspdz.shape import Shape
 from orchestrator.engines.plaintext import PlaintextEngine
 from orchestrator.errors import ConfigError
 from orchestrator.privacy.plan import PrivacyPlan, server_stddev
-from orchestrator.privacy.sensitivity import l2_sensitivity
-from orchestrator.sharing.fixed_point import VectorFormat
+from orchestrator.privacy.sensitivity import check_fixed_denominator, fixed_weight, l2_sensitivity
+from orchestrator.sharing.fixed_point import VectorFormat, clip_error
 
 __all__ = ["create_engine", "error_bound", "noise_stddev", "privacy_plan", "round_parameters", "vector_format"]
 
@@ -43,14 +43,32 @@ def round_parameters(config: Config) -> RoundParameters:
             f"privacy.clip_norm = {clip_norm:g} is too small: with sharing.integer_bits = "
             f"{config.sharing.integer_bits} it must be at least {limit / _LARGEST_RATIO:g}"
         )
-    return RoundParameters(
+    fixed = config.federation.sampling == "poisson" and config.privacy.sensitivity == "bounded_weights"
+    parameters = RoundParameters(
         rule=config.method.name,
         cohort=config.federation.cohort,
         lam=config.method.lam,
         tau=config.method.tau,
         fairness_max=config.method.score_max,
         ratio_max=None if clip_norm is None else limit / clip_norm,
+        expected=config.federation.cohort if fixed else None,
     )
+    check_fixed_denominator(parameters)
+    return parameters
+
+
+def error_bound(config: Config, cohort: int, largest_coordinate: float) -> float:
+    """Bound on |released - float64| per coordinate of a round, without noise.
+
+    Args:
+        cohort: how many clients take part.
+        largest_coordinate: of their updates, in size.
+    """
+    parameters, vectors = round_parameters(config), vector_format(config)
+    if parameters.expected is None:
+        return vectors.error_bound(cohort, largest_coordinate, parameters.gain)
+    weight, error = fixed_weight(parameters)
+    return vectors.error_bound(cohort, largest_coordinate, factor=error + clip_error(weight), total=cohort * weight)
 
 
 def privacy_plan(config: Config) -> PrivacyPlan | None:

@@ -11,7 +11,7 @@ import numpy as np
 from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RULES, RoundParameters, factors
 from orchestrator.engines.admission import admit
-from orchestrator.engines.base import Aggregation, Encoder, Engine, RoundCost
+from orchestrator.engines.base import Aggregation, Encoder, Engine, RoundCost, Terms
 from orchestrator.errors import RangeError
 from orchestrator.sharing.fixed_point import VectorFormat
 
@@ -112,12 +112,20 @@ class SimulatingEncoder:
 def float64_aggregate(
     model: np.ndarray, parameters: RoundParameters, clip_norm: float | None, uploads: Sequence[PlainUpload]
 ) -> np.ndarray:
-    """w - sum_i s_i Delta_i in float64 (SaFeGNN, Algorithm 1, line 23): what the other engines must agree with."""
+    """w - sum_i s_i Delta_i in float64 (SaFeGNN, Algorithm 1, line 23): what the other engines must agree with.
+
+    Args:
+        parameters: of any round; how many clients there are, and how large their norms, is taken from the uploads.
+        clip_norm: C; None where updates are not clipped.
+    """
+    if not uploads:
+        return model.copy()
     scores = {
         name: np.array([upload.scores[name] for upload in uploads])
         for name in RULES[parameters.rule].ranges(parameters)
     }
     ratio = None if clip_norm is None else np.array([upload.norm for upload in uploads]) / clip_norm
+    parameters = replace(parameters, cohort=len(uploads), ratio_max=None if ratio is None else float(ratio.max()))
     weights = run_locally(factors(Float64(), parameters, scores, ratio))
     return model - sum(weight * upload.delta for weight, upload in zip(weights, uploads, strict=True))
 
@@ -144,8 +152,8 @@ class PlaintextEngine(Engine):
             noise_stddev: absolute standard deviation of each of the two servers' noise.
             vectors: the format of the shares that are simulated; None simulates none, and takes updates as they are.
         """
-        self._parameters, self._clip_norm = parameters, clip_norm
-        self._stddev, self._vectors = 2.0**0.5 * noise_stddev, vectors
+        self._parameters, self._vectors = parameters, vectors
+        self._terms = self._usual = Terms(clip_norm, noise_stddev)
         self._model = np.zeros(0)
         self._uploads: dict[int, PlainUpload] = {}
 
@@ -156,17 +164,22 @@ class PlaintextEngine(Engine):
     def start(self, parameters: np.ndarray) -> None:
         self._model = parameters.astype(np.float64)
 
+    def prepare(self, round: int, size: int, terms: Terms | None = None) -> None:
+        self._terms = terms or self._usual
+
     def submit(self, round: int, slot: int, client: int, upload: PlainUpload) -> None:
         self._uploads[slot] = upload
 
     def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
         started = time.perf_counter()
         uploads = [self._uploads.pop(slot) for slot in range(len(cohort))]
-        self._model = float64_aggregate(self._model, self._parameters, self._clip_norm, uploads)
-        if self._stddev:
-            self._model = self._model + np.random.default_rng().normal(0.0, self._stddev, len(self._model))
+        self._model = float64_aggregate(self._model, self._parameters, self._terms.clip_norm, uploads)
+        if self._terms.noise_stddev:
+            stddev = 2.0**0.5 * self._terms.noise_stddev
+            self._model = self._model + np.random.default_rng().normal(0.0, stddev, len(self._model))
         size = self._model.nbytes
-        cost = RoundCost(online_seconds=time.perf_counter() - started, upload_bytes=size, download_bytes=size)
+        seconds, upload_bytes = time.perf_counter() - started, size if cohort else 0
+        cost = RoundCost(online_seconds=seconds, upload_bytes=upload_bytes, download_bytes=size)
         return Aggregation(self._model.copy(), cost)
 
     def close(self) -> None:

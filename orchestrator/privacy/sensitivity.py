@@ -10,7 +10,7 @@ the numbers of the equations below, are in docs/privacy.md; tests/privacy/test_s
     bounded_weights   fedavg  fixed    replace-one  2/q
     bounded_weights   fedavg  poisson  add/remove   1/m
     bounded_weights   f2gnn   fixed    replace-one  `replacement_bound`
-    bounded_weights   f2gnn   poisson  add/remove   `FixedDenominator.largest_weight`
+    bounded_weights   f2gnn   poisson  add/remove   `FixedDenominator.largest_weight` (mpc_programs)
 
 q is the size of a cohort, m the expected one, C the clip norm. An ulp is 2^-32, the unit of every scalar on shares.
 """
@@ -19,22 +19,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from mpc_programs.arithmetic import EXP_MAX
 from mpc_programs.rules import RoundParameters
 from orchestrator.errors import ConfigError
 from orchestrator.sharing.fixed_point import SCALAR_BITS, VectorFormat
 
-__all__ = ["FixedDenominator", "l2_sensitivity", "largest_weight", "replacement_bound", "softmax_error"]
+__all__ = [
+    "check_fixed_denominator",
+    "fixed_weight",
+    "l2_sensitivity",
+    "largest_weight",
+    "replacement_bound",
+    "softmax_error",
+]
 
 _ULP = 2.0**-SCALAR_BITS
 _CLIP_ULPS = 25
 """Error of a clip factor, 24 ulp, and of the product with a weight of at most one."""
-_EXP_MAX = 4.0
-"""Largest exponent of `mpc_programs.arithmetic.exp`."""
 
 
 def l2_sensitivity(
@@ -48,7 +53,7 @@ def l2_sensitivity(
     """Absolute L2 sensitivity of one round's aggregate, errors of the arithmetic on shares included.
 
     Args:
-        parameters: the round's public side; `cohort` is the expected size m where cohorts are Poisson samples.
+        parameters: the round's public side; those of a Poisson cohort with bounded weights say what size is expected.
         clip_norm: C.
         vectors: the format of the vectors; no update's norm reaches `vectors.limit`.
         mode: whether the weights' public ranges are used.
@@ -60,6 +65,8 @@ def l2_sensitivity(
     """
     q, limit = parameters.cohort, vectors.limit
     cut = 2.0**-vectors.weight_bits if vectors.weight_bits < SCALAR_BITS else 0.0
+    if mode == "bounded_weights" and (sampler == "poisson") != (parameters.expected is not None):
+        raise ValueError("Expected fixed denominators exactly for Poisson cohorts with bounded weights.")
     coupled = mode == "worst_case" or (parameters.rule == "f2gnn" and sampler == "fixed")
     if coupled:
         exact = 2.0 if mode == "worst_case" else replacement_bound(parameters)
@@ -70,15 +77,41 @@ def l2_sensitivity(
         weights, factors = softmax_error(parameters, most), _CLIP_ULPS * _ULP + most * (_ULP + cut)
         return clip_norm * (exact + 2 * weights) + limit * 2 * factors
     # Here a client's factor depends on that client alone, so the others' errors cancel (docs/privacy.md, (9)).
-    if parameters.rule == "fedavg":
-        largest, error = 1.0 / q, _ULP
-    elif parameters.rule == "f2gnn":
-        rule = FixedDenominator.of(parameters)
-        largest, error = rule.largest_weight, rule.error
-    else:
-        raise ConfigError(f"privacy.sensitivity = bounded_weights: no bound is known for method.name {parameters.rule}")
+    largest, error = fixed_weight(parameters)
     one = clip_norm * (largest + error) + limit * (_CLIP_ULPS * _ULP * largest + _ULP + cut)
     return one if sampler == "poisson" else 2 * one
+
+
+def fixed_weight(parameters: RoundParameters) -> tuple[float, float]:
+    """The largest weight, and its error on shares, of a rule whose weights each depend on their own client alone.
+
+    Raises:
+        ConfigError: no bound is known, or `check_fixed_denominator` finds a setting at fault.
+    """
+    if parameters.rule == "fedavg":
+        return 1.0 / (parameters.expected or parameters.cohort), _ULP
+    if parameters.rule == "f2gnn":
+        check_fixed_denominator(parameters)
+        rule = parameters.fixed_denominator
+        return rule.largest_weight, rule.error_ulp * _ULP
+    raise ConfigError(f"privacy.sensitivity = bounded_weights: no bound is known for method.name {parameters.rule}")
+
+
+def check_fixed_denominator(parameters: RoundParameters) -> None:
+    """Raises ConfigError, naming the setting, where an exponent is out of the arithmetic's range."""
+    if parameters.rule != "f2gnn" or parameters.expected is None:
+        return
+    if parameters.fairness_max > EXP_MAX:
+        raise ConfigError(
+            f"method.score_max = {parameters.fairness_max:g}: expected at most {EXP_MAX:g} with Poisson sampling and "
+            "privacy.sensitivity = bounded_weights, whose weights have a fixed denominator"
+        )
+    largest = parameters.fixed_denominator.exponents[1]
+    if largest > EXP_MAX:
+        raise ConfigError(
+            f"method.tau = {parameters.tau:g} is too small for a fixed denominator: the largest weight would be "
+            f"e^{largest:.3g} times the typical one; expected at most e^{EXP_MAX:g}"
+        )
 
 
 def largest_weight(parameters: RoundParameters) -> float:
@@ -129,88 +162,6 @@ def softmax_error(parameters: RoundParameters, cohort: int | None = None) -> flo
     if parameters.rule == "fedavg":
         return q * _ULP
     return (64 * q + q + parameters.gain * (64 + q)) * _ULP
-
-
-@dataclass(frozen=True)
-class FixedDenominator:
-    """F2GNN's weights for cohorts of random size: each depends on its own client's scores and public constants alone.
-
-    The sums in the denominators of the three softmaxes are replaced by m times a typical summand:
-
-        a_i = e^B_i / (m e_B),   c_i = e^l_i / (m e_l),   w_i = exp((lam a_i + exp(c_i)) / tau - z) / m,
-
-    with e_B and e_l the means of e^B and e^l over their ranges, but at least e/m and e^width/m, so that a_i and c_i
-    are at most one as a softmax's weights are, and z = (lam/m + exp(1/m)) / tau, so that a client with average
-    exponentials weighs exactly 1/m. Hence a client that is added or removed moves sum_i w_i u_i by at most
-    C `largest_weight`, whoever else takes part.
-
-    Attributes:
-        expected: m.
-        lam, tau: as in the rule.
-        fairness_max: upper end of the range of l; at most 4, the largest exponent that `exp` on shares takes.
-    """
-
-    expected: int
-    lam: float
-    tau: float
-    fairness_max: float
-
-    @classmethod
-    def of(cls, parameters: RoundParameters) -> FixedDenominator:
-        """Raises ConfigError, naming the setting, where an exponent is out of the arithmetic's range."""
-        rule = cls(parameters.cohort, parameters.lam, parameters.tau, parameters.fairness_max)
-        if rule.fairness_max > _EXP_MAX:
-            raise ConfigError(
-                f"method.score_max = {rule.fairness_max:g}: expected at most {_EXP_MAX:g} with Poisson sampling and "
-                "privacy.sensitivity = bounded_weights, whose weights have a fixed denominator"
-            )
-        if rule.exponents[1] > _EXP_MAX:
-            raise ConfigError(
-                f"method.tau = {rule.tau:g} is too small for a fixed denominator: the largest weight would be "
-                f"e^{rule.exponents[1]:.3g} times the typical one; expected at most e^{_EXP_MAX:g}"
-            )
-        return rule
-
-    @property
-    def balance_mean(self) -> float:
-        """e_B."""
-        return max(math.e - 1.0, math.e / self.expected)
-
-    @property
-    def fairness_mean(self) -> float:
-        """e_l."""
-        return max(math.expm1(self.fairness_max) / self.fairness_max, math.exp(self.fairness_max) / self.expected)
-
-    @property
-    def typical(self) -> float:
-        """z, the combined score of a client of weight 1/m."""
-        return (self.lam / self.expected + math.exp(1.0 / self.expected)) / self.tau
-
-    @property
-    def exponents(self) -> tuple[float, float]:
-        """Public range of (lam a_i + exp(c_i)) / tau - z."""
-        ends = []
-        for balance, fairness in ((0.0, 0.0), (1.0, self.fairness_max)):
-            a = math.exp(balance) / (self.expected * self.balance_mean)
-            c = math.exp(fairness) / (self.expected * self.fairness_mean)
-            ends.append((self.lam * a + math.exp(c)) / self.tau - self.typical)
-        return ends[0], ends[1]
-
-    @property
-    def largest_weight(self) -> float:
-        return math.exp(self.exponents[1]) / self.expected
-
-    @property
-    def error(self) -> float:
-        """Bound on the error of a weight on shares; generous, see docs/privacy.md, (10)."""
-        gain = max(1.0, (self.lam + math.e) / self.tau)
-        return (8192 * gain * (self.largest_weight + 1.0 / self.expected) + 4) * _ULP
-
-    def weights(self, balance: np.ndarray, fairness: np.ndarray) -> np.ndarray:
-        """w in float64, shape (k,), for the k clients that take part: what the rule on shares must agree with."""
-        a = np.exp(balance) / (self.expected * self.balance_mean)
-        c = np.exp(fairness) / (self.expected * self.fairness_mean)
-        return np.exp((self.lam * a + np.exp(c)) / self.tau - self.typical) / self.expected
 
 
 def _inner(q: int, width: float) -> float:

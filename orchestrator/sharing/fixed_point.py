@@ -15,7 +15,7 @@ import numpy as np
 from orchestrator.errors import ConfigError, RangeError
 from orchestrator.sharing.ring import MASK128, signed128
 
-__all__ = ["SCALAR_BITS", "VectorFormat", "decode_scalars", "encode_scalars", "factor_error"]
+__all__ = ["SCALAR_BITS", "VectorFormat", "clip_error", "decode_scalars", "encode_scalars", "factor_error"]
 
 SCALAR_BITS = 32
 """Fractional bits of every scalar."""
@@ -28,6 +28,11 @@ def factor_error(cohort: int, gain: float = 1.0) -> float:
     ones, which reach it multiplied by `gain`, at least 1: `RoundParameters.gain`.
     """
     return (1 + gain) * (64 + cohort) * 2.0**-SCALAR_BITS
+
+
+def clip_error(weight: float) -> float:
+    """Bound on the error that clipping adds to a factor: 24 ulp of the clip factor, and the product's rounding."""
+    return (24 * weight + 1) * 2.0**-SCALAR_BITS
 
 
 def encode_scalars(values: Iterable[float]) -> list[int]:
@@ -158,14 +163,29 @@ class VectorFormat:
             )
         return parameters
 
-    def error_bound(self, cohort: int, largest_coordinate: float, gain: float = 1.0) -> float:
+    def error_bound(
+        self,
+        cohort: int,
+        largest_coordinate: float,
+        gain: float = 1.0,
+        *,
+        factor: float | None = None,
+        total: float = 1.0,
+    ) -> float:
         """Bound on |released - float64| per coordinate and round, without noise.
 
-        cohort * largest_coordinate * (factor error + rounding to weight_bits) + rounding of the updates (the weights
-        sum to at most one) + float64's own rounding of the model.
+        cohort * largest_coordinate * (factor error + rounding to weight_bits) + the factors' sum * rounding of the
+        updates + float64's own rounding of the model.
+
+        Args:
+            gain: as in `factor_error`.
+            factor: bound on the error of a factor; None for `factor_error`.
+            total: the largest sum of factors.
         """
-        factor = factor_error(cohort, gain) + (2.0**-self.weight_bits if self.weight_bits < SCALAR_BITS else 0.0)
-        return cohort * largest_coordinate * factor + 2.0 ** -(self.update_bits + 1) + self.limit * 2.0**-52
+        factor = factor_error(cohort, gain) if factor is None else factor
+        factor += 2.0**-self.weight_bits if self.weight_bits < SCALAR_BITS else 0.0
+        rounding = total * 2.0 ** -(self.update_bits + 1)
+        return cohort * largest_coordinate * factor + rounding + self.limit * 2.0**-52
 
 
 def _encode(values: np.ndarray, bits: int) -> np.ndarray:

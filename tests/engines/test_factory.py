@@ -48,6 +48,28 @@ def test_the_rounds_parameters_are_those_of_the_settings():
     assert round_parameters(clipped).ratio_max == vector_format(clipped).limit / 0.5 == 2**5 / 0.5
 
 
+@pytest.mark.parametrize(
+    ("sampling", "sensitivity", "expected"),
+    [
+        ("poisson", "bounded_weights", 3),
+        ("poisson", "worst_case", None),
+        ("distinct", "bounded_weights", None),
+        ("distinct", "worst_case", None),
+    ],
+)
+def test_denominators_are_fixed_exactly_where_the_bound_needs_it(sampling, sensitivity, expected):
+    config = load_config(overrides=[f"federation.sampling={sampling}", f"privacy.sensitivity={sensitivity}"])
+    assert round_parameters(config).expected == expected
+
+
+def test_settings_beyond_fixed_denominators_are_refused_by_name_also_without_noise():
+    poisson = ["federation.sampling=poisson", "privacy.sensitivity=bounded_weights"]
+    with pytest.raises(ConfigError, match=r"^method\.score_max = 5: expected at most 4") as caught:
+        create_engine(load_config(overrides=[*poisson, "method.score_max=5"]))
+    assert "\n" not in str(caught.value)
+    create_engine(load_config(overrides=[*poisson, "method={name: fedavg, score_max: 5}"])).close()
+
+
 @pytest.mark.parametrize("setting", ["sharing.update_bits=40", "sharing.integer_bits=20"])
 def test_bits_that_do_not_fit_are_refused_by_name(setting):
     with pytest.raises(ConfigError, match=r"sharing\.(update|integer)_bits") as caught:

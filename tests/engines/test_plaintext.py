@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from mpc_programs.rules import RoundParameters
+from orchestrator.engines.base import Terms
 from orchestrator.engines.plaintext import PlaintextEngine, PlainUpload, float64_aggregate, plain_encoder
 from orchestrator.errors import RangeError
 
@@ -78,6 +79,23 @@ def test_a_clipped_step_is_no_longer_than_the_bound(cohort, seed, clip_norm):
     uploads = make_uploads(cohort, seed=seed)
     parameters = RoundParameters("f2gnn", cohort, ratio_max=64 / clip_norm)
     assert np.linalg.norm(float64_aggregate(np.zeros(20), parameters, clip_norm, uploads)) <= clip_norm * (1 + 1e-9)
+
+
+def test_rounds_may_have_any_size_and_terms_of_their_own():
+    parameters, uploads = RoundParameters("fedavg", 2, ratio_max=64.0), make_uploads(3)
+    engine = PlaintextEngine(parameters, clip_norm=1.0)
+    engine.start(np.zeros(20))
+    for size, clip_norm in ((3, 0.5), (0, 0.5), (1, None)):
+        before = engine._model
+        engine.prepare(1, size, Terms(clip_norm))
+        released = run(engine, None, uploads[:size]).parameters
+        clip = [1.0 if clip_norm is None else clip_norm / upload.norm for upload in uploads[:size]]
+        moved = sum(c * upload.delta for c, upload in zip(clip, uploads, strict=False)) / max(1, size)
+        np.testing.assert_allclose(released, before - moved, rtol=0, atol=1e-9)
+    engine.prepare(2, 3)
+    before = engine._model
+    moved = sum(upload.delta / upload.norm for upload in uploads) / 3
+    np.testing.assert_allclose(run(engine, None, uploads).parameters, before - moved, rtol=0, atol=1e-9)
 
 
 def test_rounds_build_on_each_other_and_the_given_model_is_not_touched():

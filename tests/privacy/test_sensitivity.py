@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,7 @@ from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.engines.plaintext import Float64, PlainUpload, float64_aggregate
 from orchestrator.errors import ConfigError
 from orchestrator.privacy.sensitivity import (
-    FixedDenominator,
+    fixed_weight,
     l2_sensitivity,
     largest_weight,
     replacement_bound,
@@ -157,14 +159,15 @@ def test_the_bound_is_for_the_aggregate_that_is_computed():
 @pytest.mark.parametrize("sampler", ["fixed", "poisson"])
 @pytest.mark.parametrize("rule", ["f2gnn", "fedavg"])
 def test_the_errors_of_the_arithmetic_are_added(mode, sampler, rule):
-    parameters = RoundParameters(rule, 30, 8.0, 4.0, 2.0)
+    fixed = sampler == "poisson" and mode == "bounded_weights"
+    parameters = RoundParameters(rule, 30, 8.0, 4.0, 2.0, expected=30 if fixed else None)
     exact = {
         ("worst_case", "fixed", "f2gnn"): 2.0,
         ("worst_case", "poisson", "f2gnn"): 2.0,
         ("worst_case", "fixed", "fedavg"): 2.0,
         ("worst_case", "poisson", "fedavg"): 2.0,
         ("bounded_weights", "fixed", "f2gnn"): replacement_bound(parameters),
-        ("bounded_weights", "poisson", "f2gnn"): FixedDenominator.of(parameters).largest_weight,
+        ("bounded_weights", "poisson", "f2gnn"): fixed_weight(replace(parameters, expected=30))[0],
         ("bounded_weights", "fixed", "fedavg"): 2 / 30,
         ("bounded_weights", "poisson", "fedavg"): 1 / 30,
     }[mode, sampler, rule]
@@ -194,36 +197,14 @@ def test_weights_on_shares_are_within_the_error_that_is_added(q, lam, tau, width
 # Weights with a fixed denominator
 
 
-@given(
-    st.integers(1, 500),
-    st.floats(0, 64),
-    st.floats(1, 20),
-    st.floats(0.01, 4),
-    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=5),
-)
-@settings(deadline=None)
-def test_no_client_weighs_more_than_the_largest_weight_whoever_takes_part(m, lam, tau, width, clients):
-    rule = FixedDenominator(m, lam, tau, width)
-    balance, fairness = np.array(clients).T * np.array([[1.0], [width]])
-    together = rule.weights(balance, fairness)
-    assert (together > 0).all() and together.max() <= rule.largest_weight * (1 + 1e-12)
-    alone = [rule.weights(balance[k : k + 1], fairness[k : k + 1])[0] for k in range(len(clients))]
-    np.testing.assert_allclose(together, alone, rtol=1e-13)
-    top = rule.weights(np.ones(1), np.full(1, width))[0]
-    assert top == pytest.approx(rule.largest_weight, rel=1e-12)
-
-
-@pytest.mark.parametrize("m", [3, 30, 300])
-@pytest.mark.parametrize("lam", [0.5, 8.0])
-def test_fixed_denominators_give_about_the_weights_of_the_softmax(m, lam):
-    parameters = RoundParameters("f2gnn", m, lam, 4.0, 2.0)
-    rule, rng = FixedDenominator.of(parameters), np.random.default_rng(m)
-    balance, fairness = rng.random(m), 2 * rng.random(m)
-    own, softmaxes = rule.weights(balance, fairness), weights(balance, fairness, parameters)
-    assert own.sum() == pytest.approx(1.0, abs=0.15)
-    np.testing.assert_allclose(own, softmaxes, rtol=0.3)
-    typical = rule.weights(np.log([rule.balance_mean]), np.log([rule.fairness_mean]))
-    assert typical[0] == pytest.approx(1 / m, rel=1e-12)
+def test_the_bound_is_that_of_the_rule_that_is_run():
+    """Poisson cohorts and weights that sum to one over whoever takes part have no bound but the worst case."""
+    summing, fixed = RoundParameters("f2gnn", 3), RoundParameters("f2gnn", 3, expected=3)
+    for parameters, sampler in ((summing, "poisson"), (fixed, "fixed")):
+        with pytest.raises(ValueError, match="exactly for Poisson cohorts"):
+            l2_sensitivity(parameters, 1.0, FORMAT, "bounded_weights", sampler)
+    assert l2_sensitivity(fixed, 1.0, FORMAT, "bounded_weights", "poisson") < 1 < 2
+    assert l2_sensitivity(summing, 1.0, FORMAT, "worst_case", "poisson") > 2
 
 
 @pytest.mark.parametrize(
@@ -234,10 +215,33 @@ def test_fixed_denominators_give_about_the_weights_of_the_softmax(m, lam):
     ],
 )
 def test_scores_beyond_the_arithmetic_of_fixed_denominators_are_refused_by_name(changes, named):
-    parameters = RoundParameters("f2gnn", 3, **{"lam": 8.0, "tau": 4.0, "fairness_max": 2.0, **changes})
+    parameters = RoundParameters("f2gnn", 3, **{"lam": 8.0, "tau": 4.0, "fairness_max": 2.0, **changes}, expected=3)
     with pytest.raises(ConfigError) as caught:
         l2_sensitivity(parameters, 1.0, FORMAT, "bounded_weights", "poisson")
     assert str(caught.value).startswith(named) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rule", ["f2gnn", "fedavg"])
+@pytest.mark.parametrize("m", [2, 10])
+def test_removing_a_client_of_a_poisson_cohort_moves_the_aggregate_by_at_most_the_bound(rule, m):
+    """Cohorts of any size, also ones far from the expected; the worst client attains the bound."""
+    parameters = RoundParameters(rule, m, 8.0, 4.0, 2.0, ratio_max=64.0, expected=m)
+    bound, rng, worst = (
+        l2_sensitivity(parameters, 0.5, FORMAT, "bounded_weights", "poisson"),
+        np.random.default_rng(m),
+        0.0,
+    )
+
+    def upload():
+        delta = rng.normal(size=8) * rng.choice([0.01, 1.0])
+        scores = {"balance": float(rng.integers(0, 2)), "fairness": 2.0 * rng.integers(0, 2)}
+        return PlainUpload(delta, float(np.linalg.norm(delta)), scores)
+
+    for _ in range(200):
+        cohort = [upload() for _ in range(rng.integers(1, 3 * m))]
+        a, b = (float64_aggregate(np.zeros(8), parameters, 0.5, c) for c in (cohort, cohort[1:]))
+        worst = max(worst, float(np.linalg.norm(a - b)))
+    assert 0.999 * bound < worst <= bound
 
 
 def test_a_rule_without_a_proof_has_no_bounded_weights():

@@ -7,6 +7,7 @@ All processes run on one machine. Every connection is mutual TLS 1.3 with a cert
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import select
@@ -17,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -25,7 +26,7 @@ import numpy as np
 
 import orchestrator.errors as errors
 from mpc_programs.rules import RoundParameters
-from orchestrator.engines.base import Aggregation, Engine, RoundCost
+from orchestrator.engines.base import Aggregation, Engine, RoundCost, Terms
 from orchestrator.engines.embedded.channel import Channel, Position, connect, ready
 from orchestrator.engines.embedded.encoder import SealingEncoder
 from orchestrator.engines.embedded.openings import release
@@ -91,10 +92,10 @@ class TwoServerEngine(Engine):
         Raises:
             ConfigError: the noise does not fit the vector format, or a certificate is not fit for use.
         """
-        self._parameters, self._vectors, self._clip_norm = parameters, vectors, clip_norm
+        self._parameters, self._vectors = parameters, vectors
         self._program, self._settings = program, settings
-        self._noise_stddev = noise_stddev
-        vectors.check_noise(self._noise_stddev)
+        self._usual = Terms(clip_norm, noise_stddev)
+        vectors.check_noise(noise_stddev)
         self._timeout_sec = timeout_sec
         self._roles = list(modules)
         self._ports = dict(zip(("server 0", "server 1", "dealer"), ports or (0, 0, 0), strict=True))
@@ -107,7 +108,7 @@ class TwoServerEngine(Engine):
         self._channels: dict[str, Channel] = {}
         self._position = Position()
         self._encoder: SealingEncoder | None = None
-        self._upload_bytes = 0
+        self._prepared = self._upload_bytes = 0
 
     @property
     def encoder(self) -> SealingEncoder:
@@ -128,6 +129,7 @@ class TwoServerEngine(Engine):
         """
         self.close()
         self._position = Position("start", 0)
+        self._prepared = 0
         run, session = secrets.token_bytes(16), secrets.token_bytes(16)
         model = self._vectors.encode_model(parameters).astype("<u8").tobytes()
         settings = self._session_settings(len(parameters))
@@ -150,9 +152,8 @@ class TwoServerEngine(Engine):
                         "type": "setup",
                         "run": run,
                         "program": self._program,
-                        "parameters": asdict(self._parameters),
+                        **self._announcement(self._parameters.cohort, self._usual),
                         "vectors": asdict(self._vectors),
-                        "noise_stddev": self._noise_stddev,
                         "engine": settings,
                         "model": model,
                         "peer": addresses["server 1"],
@@ -164,9 +165,14 @@ class TwoServerEngine(Engine):
             self.close()
             raise
         keys = tuple(bytes.fromhex(self._children[role].ready["public_key"]) for role in ("server 0", "server 1"))
-        confine = self._noise_stddev > 0
         self._encoder = SealingEncoder(
-            run, keys, self._parameters, self._vectors, self._clip_norm, self._program, confine
+            run,
+            keys,
+            self._parameters,
+            self._vectors,
+            self._usual.clip_norm,
+            self._program,
+            confine=self._usual.noise_stddev > 0,
         )
 
     def _session_settings(self, length: int) -> dict[str, Any]:
@@ -177,9 +183,22 @@ class TwoServerEngine(Engine):
         """
         return self._settings
 
-    def prepare(self, round: int, size: int) -> None:
+    def prepare(self, round: int, size: int, terms: Terms | None = None) -> None:
+        terms = terms or self._usual
+        self._vectors.check_noise(terms.noise_stddev)
         for channel in self._channels.values():
-            self._send(channel, {"type": "prepare", "round": round})
+            self._send(channel, {"type": "prepare", "round": round, **self._announcement(size, terms)})
+        self._encoder = replace(self.encoder, clip_norm=terms.clip_norm)
+        self._prepared = round
+
+    def _announcement(self, size: int, terms: Terms) -> dict[str, Any]:
+        """What the servers must know, and hold alike, about a round before its uploads."""
+        parameters = replace(self._parameters, cohort=size)
+        if terms.clip_norm != self._usual.clip_norm:
+            ratio = None if terms.clip_norm is None else self._vectors.limit / terms.clip_norm
+            # A power of two, so that rounds whose clip bounds are alike are one program.
+            parameters = replace(parameters, ratio_max=ratio and 2.0 ** math.ceil(math.log2(ratio)))
+        return {"parameters": asdict(parameters), "noise_stddev": terms.noise_stddev}
 
     def submit(self, round: int, slot: int, client: int, upload: tuple[bytes, bytes]) -> None:
         self._position.enter("upload", round)
@@ -189,6 +208,8 @@ class TwoServerEngine(Engine):
         self._upload_bytes += sum(map(len, upload))
 
     def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
+        if self._prepared != round:
+            self.prepare(round, len(cohort))
         self._position.enter("aggregation", round)
         for channel in self._channels.values():
             self._send(channel, {"type": "aggregate", "round": round, "cohort": list(cohort)})
@@ -208,7 +229,7 @@ class TwoServerEngine(Engine):
             preprocessing_bytes=(both[0]["preprocessing_bytes"], both[1]["preprocessing_bytes"]),
             waited_seconds=max(reply["waited_seconds"] for reply in both),
             startup_seconds=max(reply["startup_seconds"] for reply in both),
-            upload_bytes=self._upload_bytes // len(cohort),
+            upload_bytes=self._upload_bytes // max(1, len(cohort)),
             download_bytes=sum(len(reply["share"]) for reply in both),
         )
         self._upload_bytes = 0

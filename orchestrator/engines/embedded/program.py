@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -147,6 +148,7 @@ def _shift(share: list[int], bits: int, owner: int) -> list[int]:
     return [value << bits & MASK128 for value in share] if bits >= 0 else truncate(share, -bits, owner)
 
 
+@lru_cache(maxsize=64)
 def demand(parameters: RoundParameters, length: int, program: str = "assisted") -> Demand:
     """Exactly what one round takes from preprocessing, counted by running the scores' part on zeros.
 

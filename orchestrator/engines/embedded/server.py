@@ -65,36 +65,43 @@ class Server(ABC):
         """
         self._peer, self._supply = peer, supply
         self._run: bytes = order["run"]
-        self._parameters = RoundParameters(**order["parameters"])
+        self._take_over(order)
         self._vectors = VectorFormat(**order["vectors"])
-        self._noise_stddev: float = order["noise_stddev"]
         self._program: str = order["program"]
         model = np.frombuffer(order["model"], dtype="<u8")
         own = model if self.index == 0 else np.zeros_like(model)
         self._model = VectorShare(own, self._vectors.model_bits, self.index)
         self._start = self._model  # with what the coming round's uploads add to it
-        self._noise: Pool[int, np.ndarray] | None = Pool(self._draw, "noise") if self._noise_stddev else None
+        self._noise: Pool[tuple[int, float], np.ndarray] = Pool(self._draw, "noise")
         self._position.enter("handshake", 0)
         self._agree(
             {
                 "program": (PROTOCOL, self._program),
                 "run": self._run,
                 "model": len(model),
-                "noise": self._noise_stddev,
-                "parameters": order["parameters"],
+                "terms": self._terms,
                 "vectors": order["vectors"],
                 "engine": order["engine"],
             }
         )
 
-    def prepare(self, round: int) -> None:
-        """Begin with what a coming round needs; returns at once."""
-        if self._noise is not None:
-            self._noise.fill(round)
+    def prepare(self, order: dict[str, Any]) -> None:
+        """Take over what is public about a coming round and begin with what the round needs; returns at once."""
+        self._take_over(order)
+        if self._noise_stddev:
+            self._noise.fill((order["round"], self._noise_stddev))
+
+    def _take_over(self, order: dict[str, Any]) -> None:
+        self._terms = [order["parameters"], order["noise_stddev"]]
+        self._parameters = RoundParameters(**order["parameters"])
+        self._noise_stddev: float = order["noise_stddev"]
 
     @abstractmethod
     def compute(self, number: int, cohort: list[int], uploads: list[Upload]) -> tuple[VectorShare, dict[str, Any]]:
-        """This server's share of the new model without noise, and what it cost (fields of `RoundCost`, one side's)."""
+        """This server's share of the new model without noise, and what it cost (fields of `RoundCost`, one side's).
+
+        Begins with `_agree_on_round`. The cohort is not empty.
+        """
 
     def upload(self, order: dict[str, Any]) -> None:
         """Open one client's envelope and keep its shares for the round."""
@@ -118,10 +125,10 @@ class Server(ABC):
 
     def aggregate(self, order: dict[str, Any]) -> dict[str, Any]:
         """One round; returns the reply for the orchestrator: the noisy share and what it cost."""
-        number: int = order["round"]
-        uploads = self._complete(number, order["cohort"])
+        number, cohort = order["round"], order["cohort"]
+        uploads = self._complete(number, cohort)
         self._last_round = number  # from here on masks may have been used, whether the round succeeds or not
-        result, cost = self.compute(number, order["cohort"], uploads)
+        result, cost = self.compute(number, cohort, uploads) if cohort else self._compute_nothing(number)
         self._model = self._start = self._add_noise(result, number, cost)
         self._position.enter("release", number)
         return {"type": "result", "share": self._model.values.astype("<u8").tobytes(), **cost}
@@ -138,6 +145,24 @@ class Server(ABC):
             raise self._orchestrator.error(DisagreementError, reason)
         return [held[number, slot][1] for slot in range(len(cohort))]
 
+    def _compute_nothing(self, number: int) -> tuple[VectorShare, dict[str, Any]]:
+        """As `compute`, where a Poisson sample is empty: once the servers agree on that, the model as it was."""
+        started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
+        self._agree_on_round(number, [])
+        return self._model, {
+            "online_seconds": time.perf_counter() - started,
+            "online_bytes": self._peer.sent_bytes - sent,
+            "rounds": self._peer.exchanges - exchanges,
+            "preprocessing_seconds": 0.0,
+            "preprocessing_bytes": 0,
+            "waited_seconds": 0.0,
+            "startup_seconds": 0.0,
+        }
+
+    def _agree_on_round(self, number: int, cohort: list[int]) -> None:
+        self._position.enter("handshake", number)
+        self._agree({"round": number, "cohort": cohort, "terms": self._terms})
+
     def _agree(self, statement: dict[str, Any]) -> None:
         """Compare digests of what both servers must hold alike; naming what differs needs one more exchange."""
         parts = {name: hashlib.sha256(msgpack.packb(value)).digest() for name, value in statement.items()}
@@ -153,18 +178,18 @@ class Server(ABC):
 
     def _add_noise(self, share: VectorShare, number: int, cost: dict[str, Any]) -> VectorShare:
         """The share with the round's own noise, which is used for nothing else; adds to the cost."""
-        if self._noise is None:
+        if not self._noise_stddev:
             return share
-        noise, waited_seconds = self._noise.take(number)
+        noise, waited_seconds = self._noise.take((number, self._noise_stddev))
         started = time.perf_counter()
         noisy = VectorShare(share.values + noise, share.scale_bits, share.owner)
         cost["waited_seconds"] += waited_seconds
         cost["online_seconds"] += time.perf_counter() - started
         return noisy
 
-    def _draw(self, round: int) -> np.ndarray:
-        """A round's noise; runs in a thread of its own."""
-        return noise_ring64(len(self._model.values), self._noise_stddev, self._vectors.model_bits)
+    def _draw(self, key: tuple[int, float]) -> np.ndarray:
+        """A round's noise, of the standard deviation in the key; runs in a thread of its own."""
+        return noise_ring64(len(self._model.values), key[1], self._vectors.model_bits)
 
 
 class EmbeddedServer(Server):
@@ -172,22 +197,21 @@ class EmbeddedServer(Server):
 
     def setup(self, order: dict[str, Any], peer: Channel, supply: Channel) -> None:
         super().setup(order, peer, supply)
-        self._demand = demand(self._parameters, len(self._model.values), self._program)
         self._dealt = supply.peer == "dealer"
         if not self._dealt:
             supply.position.enter("preprocessing", 0)
             self._transfers = run_with(OtExtension.create(), supply)
-        self._pool: Pool[int, Prepared] = Pool(self._make, "preprocessing")
+        self._pool: Pool[tuple[int, RoundParameters], Prepared] = Pool(self._make, "preprocessing")
 
-    def prepare(self, round: int) -> None:
-        super().prepare(round)
-        self._pool.fill(round)
+    def prepare(self, order: dict[str, Any]) -> None:
+        super().prepare(order)
+        if self._parameters.cohort:
+            self._pool.fill((order["round"], self._parameters))
 
     def compute(self, number: int, cohort: list[int], uploads: list[Upload]) -> tuple[VectorShare, dict[str, Any]]:
-        prepared, waited_seconds = self._pool.take(number)
+        prepared, waited_seconds = self._pool.take((number, self._parameters))
         started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
-        self._position.enter("handshake", number)
-        self._agree({"round": number, "cohort": cohort})
+        self._agree_on_round(number, cohort)
         self._position.enter("online", number)
         ops = SharedArithmetic(self.index, prepared.batch)
         protocol = aggregate(ops, self._parameters, self._vectors, uploads, self._start, self._program)
@@ -202,24 +226,25 @@ class EmbeddedServer(Server):
             "startup_seconds": 0.0,
         }
 
-    def _make(self, round: int) -> Prepared:
+    def _make(self, key: tuple[int, RoundParameters]) -> Prepared:
         """Make a round's correlations with the other server, or fetch them from the dealer; runs in the pool's thread.
 
         The first batch after the start may be that of any round: a run may have been resumed.
         """
-        channel = self._supply
+        (round, parameters), channel = key, self._supply
         channel.position.enter("preprocessing", round)
         started, before = time.perf_counter(), (channel.sent_bytes, channel.received_bytes)
+        needed = demand(parameters, len(self._model.values), self._program)
         if self._dealt:
-            channel.send_message({"round": round, "demand": astuple(self._demand)})
+            channel.send_message({"round": round, "demand": astuple(needed)})
             message = channel.receive()
             try:
-                batch = Batch.from_dealer(self._demand, self.index, message)
+                batch = Batch.from_dealer(needed, self.index, message)
             except ValueError as error:
                 raise channel.error(DisagreementError, str(error)) from None
             count = channel.received_bytes - before[1]
         else:
-            batch = run_with(generate(self._transfers, self.index, self._demand), channel)
+            batch = run_with(generate(self._transfers, self.index, needed), channel)
             count = channel.sent_bytes - before[0]
         return Prepared(batch, time.perf_counter() - started, count)
 
@@ -253,7 +278,7 @@ def serve(
             server.setup(order, peer, supply)
             orchestrator.send_message({"type": "ready"})
         elif kind == "prepare":
-            server.prepare(order["round"])
+            server.prepare(order)
         elif kind == "upload":
             server.upload(order)
         elif kind == "aggregate":

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mpc_programs.rules import RoundParameters
+from orchestrator.engines.base import Terms
 from orchestrator.engines.embedded.engine import TwoServerEngine
 from orchestrator.engines.mpspdz.compiler import compile_program, default_cache
 from orchestrator.engines.mpspdz.installation import find
@@ -45,6 +46,11 @@ class MpSpdzEngine(TwoServerEngine):
         Raises:
             ConfigError: there is no usable installation, or the program does not fit the formats.
         """
+        if parameters.expected is not None:
+            raise ConfigError(
+                "privacy.sensitivity: bounded_weights with federation.sampling poisson has no MP-SPDZ program; "
+                "choose distinct, or another engine.name"
+            )
         if program == "scalar-first" and vectors.weight_bits != SCALAR_BITS:
             raise ConfigError(f"sharing.weight_bits: scalar-first on MP-SPDZ takes {SCALAR_BITS}")
         Shape(program, protocol, parameters, 0)  # says so where the program cannot compute this
@@ -71,6 +77,15 @@ class MpSpdzEngine(TwoServerEngine):
             self._installation, Shape(self._program, self._protocol, self._parameters, len(parameters)), self._cache
         )
         super().start(parameters)
+
+    def prepare(self, round: int, size: int, terms: Terms | None = None) -> None:
+        """As every engine; a program is compiled for one size of cohort, so others are refused."""
+        if size != self._parameters.cohort:
+            raise ConfigError(
+                f"federation.sampling: MP-SPDZ's programs are compiled for {self._parameters.cohort} clients, but "
+                f"round {round} has {size}; choose distinct, or another engine.name"
+            )
+        super().prepare(round, size, terms)
 
     def _session_settings(self, length: int) -> dict[str, Any]:
         """Adds the folder for the parties' files. It is the engine's, so that it goes also where a server is killed."""

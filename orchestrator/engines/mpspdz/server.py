@@ -62,8 +62,7 @@ class MpSpdzServer(Server):
 
     def compute(self, number: int, cohort: list[int], uploads: list[Upload]) -> tuple[VectorShare, dict[str, Any]]:
         started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
-        self._position.enter("handshake", number)
-        self._agree({"round": number, "cohort": cohort})
+        self._agree_on_round(number, cohort)
         own_seconds = time.perf_counter() - started
         inputs, outputs = self._inputs(uploads), self._output_count()
         ring_bits = self._shape.ring_bits

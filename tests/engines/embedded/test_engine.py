@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from mpc_programs.rules import RoundParameters
+from orchestrator.config import load_config
+from orchestrator.engines.base import Terms
 from orchestrator.engines.embedded.engine import EmbeddedEngine
 from orchestrator.engines.embedded.tls import create_certificates
+from orchestrator.engines.factory import create_engine, privacy_plan
 from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
 from orchestrator.errors import (
     ConfigError,
@@ -51,7 +54,7 @@ def uploads(seed):
 
 def play(running, number, plain=None, cohort=(4, 7)):
     """One whole round; returns the aggregation."""
-    for slot, upload in enumerate(plain or uploads(number)):
+    for slot, upload in enumerate(uploads(number) if plain is None else plain):
         sealed = running.encoder(upload.delta, upload.norm, upload.scores, number, slot, cohort[slot])
         running.submit(number, slot, cohort[slot], sealed)
     return running.aggregate(number, list(cohort))
@@ -62,6 +65,13 @@ def gone(pids):
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.fixture(params=["ot", "dealer"])
+def running_afresh(request):
+    with engine(preprocessing=request.param) as started:
+        started.start(MODEL)
+        yield started
 
 
 @pytest.fixture(scope="module", params=["ot", "dealer"])
@@ -99,6 +109,78 @@ def test_noise_is_added_by_both_servers():
     total = 2**0.5 * stddev
     assert abs(noise.std() / total - 1) < 5 / np.sqrt(2 * d)
     assert abs(noise.mean()) < 5 * total / np.sqrt(d)
+
+
+@pytest.mark.parametrize(("how", "factor"), [("each_full", 1.0), ("split", 0.5**0.5)])
+def test_each_server_adds_noise_of_the_plans_scale_and_5_percent_would_show(how, factor):
+    """In a round without clients a server's share is its share of the model and its noise."""
+    d, privacy = 20_000, f"privacy={{clip_norm: 0.5, noise_multiplier: 0.3, noise: {how}}}"
+    config = load_config(overrides=["federation.sampling=poisson", privacy])
+    plan, shares = privacy_plan(config), []
+    with create_engine(config) as noisy:
+        noisy.start(np.zeros(d))
+        collect = noisy._collect
+
+        def watch(wanted):
+            replies = collect(wanted)
+            shares.extend(np.frombuffer(replies[f"server {k}"]["share"], dtype="<i8") * 2.0**-57 for k in (0, 1))
+            return replies
+
+        noisy._collect = watch
+        noisy.prepare(1, 0)
+        released = noisy.aggregate(1, [])
+    assert released.cost.preprocessing_bytes == (0, 0)
+    np.testing.assert_allclose(released.parameters, sum(shares), atol=1e-12)
+    expected = factor * 0.3 * plan.sensitivity
+    assert plan.server_stddev == pytest.approx(expected)
+    for values, stddev in ((shares[0], expected), (shares[1], expected), (sum(shares), 2**0.5 * expected)):
+        assert abs(values.std() / stddev - 1) < 0.025  # five standard errors
+        assert abs(values.mean()) < 5 * stddev / np.sqrt(d)
+    assert abs(np.corrcoef(*shares)[0, 1]) < 5 / np.sqrt(d)
+
+
+def test_cohorts_may_have_any_size_and_none_at_all(running_afresh):
+    model = MODEL
+    for number, size in enumerate((2, 0, 3, 1, 0), 1):
+        running_afresh.prepare(number, size)
+        plain = (uploads(number) + uploads(number + 100))[:size]
+        result = play(running_afresh, number, plain, cohort=range(size))
+        expected = float64_aggregate(model, PARAMETERS, 1.0, plain)
+        assert np.abs(result.parameters - expected).max() <= FORMAT.error_bound(max(size, 1), 1.0)
+        assert (result.cost.preprocessing_bytes[0] > 0) == (size > 0)
+        model = result.parameters
+
+
+def test_a_cohort_of_another_size_than_was_prepared_is_refused():
+    with engine() as refusing, pytest.raises(DisagreementError, match="announced the cohort"):
+        refusing.start(MODEL)
+        refusing.prepare(1, 3)
+        play(refusing, 1)
+
+
+def test_terms_of_a_round_replace_the_usual_ones(running_afresh):
+    """Another clip bound, and back to the usual one."""
+    model = MODEL
+    for number, terms in enumerate((Terms(0.25), Terms(40.0), Terms(None), None), 1):
+        running_afresh.prepare(number, 2, terms)
+        result = play(running_afresh, number)
+        expected = float64_aggregate(model, PARAMETERS, 1.0 if terms is None else terms.clip_norm, uploads(number))
+        assert np.abs(result.parameters - expected).max() <= FORMAT.error_bound(2, 1.0)
+        model = result.parameters
+
+
+def test_noise_of_a_round_that_does_not_fit_is_refused(running):
+    with pytest.raises(ConfigError, match=r"sharing\.integer_bits"):
+        running.prepare(99, 2, Terms(1.0, 7.0))
+
+
+def test_servers_that_disagree_on_a_rounds_terms_stop_before_computing():
+    with engine() as split, pytest.raises(ProtocolError, match="another terms"):
+        split.start(MODEL)
+        for channel, stddev in zip(split._channels.values(), (0.1, 0.2), strict=True):
+            channel.send_message({"type": "prepare", "round": 1, **split._announcement(0, Terms(1.0, stddev))})
+            channel.send_message({"type": "aggregate", "round": 1, "cohort": []})
+        split._collect("result")
 
 
 @pytest.mark.parametrize("role", ["server 0", "server 1"])

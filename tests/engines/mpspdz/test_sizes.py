@@ -1,0 +1,17 @@
+"""Cohorts whose size varies have no compiled program."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpc_programs.rules import RoundParameters
+from orchestrator.engines.mpspdz.engine import MpSpdzEngine
+from orchestrator.errors import ConfigError
+from orchestrator.sharing.fixed_point import VectorFormat
+
+
+def test_a_cohort_of_another_size_is_refused_by_the_setting(standin):
+    engine = MpSpdzEngine(RoundParameters("fedavg", 3), VectorFormat(25, 32, 6), home=standin.home)
+    with pytest.raises(ConfigError, match=r"federation\.sampling: .* 3 clients, but round 7 has 0") as caught:
+        engine.prepare(7, 0)
+    assert "\n" not in str(caught.value)
