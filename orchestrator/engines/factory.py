@@ -58,13 +58,16 @@ def round_parameters(config: Config) -> RoundParameters:
 
 
 def error_bound(config: Config, cohort: int, largest_coordinate: float) -> float:
-    """Bound on |released - float64| per coordinate of a round, without noise.
+    """Bound on |released - float64| per coordinate of a round, without noise, for the configured engine.
 
     Args:
         cohort: how many clients take part.
         largest_coordinate: of their updates, in size.
     """
-    parameters, vectors = round_parameters(config), vector_format(config)
+    parameters, vectors, chosen = round_parameters(config), vector_format(config), config.engine
+    if chosen.name == "mpspdz":
+        shape = Shape(chosen.program, chosen.protocol, replace(parameters, cohort=cohort), 0)
+        return shape.error_bound(vectors, largest_coordinate)
     if parameters.expected is None:
         return vectors.error_bound(cohort, largest_coordinate, parameters.gain)
     weight, error = fixed_weight(parameters)
@@ -158,17 +161,3 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
         commands=commands,
         **own[chosen.name],
     )
-
-
-def error_bound(config: Config, cohort: int, largest_coordinate: float) -> float:
-    """Bound on |released - float64| per coordinate and round, without noise, for the configured engine.
-
-    Args:
-        cohort: how many clients took part.
-        largest_coordinate: of the round's updates, in size.
-    """
-    vectors, chosen = vector_format(config), config.engine
-    parameters = replace(round_parameters(config), cohort=cohort)
-    if chosen.name == "mpspdz":
-        return Shape(chosen.program, chosen.protocol, parameters, 0).error_bound(vectors, largest_coordinate)
-    return vectors.error_bound(cohort, largest_coordinate, parameters.gain)
