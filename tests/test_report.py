@@ -47,6 +47,7 @@ def test_the_summary_says_the_last_round_the_means_and_the_median_costs(folder):
         "preprocessing_bytes_server0": 3,
         "preprocessing_bytes_server1": 4,
         "preprocessing_wait_seconds": 0.25,
+        "startup_seconds": 0.0,
         "upload_bytes_per_client": 1000,
         "download_bytes_per_client": 2000,
     }
