@@ -45,9 +45,9 @@ class RoundCost:
         preprocessing_seconds, preprocessing_bytes: making this round's correlations, wherever in time that was; bytes
             that each server sent to the other one, or received from the dealer.
         waited_seconds: how long the round stood still for its preprocessing, and for noise that was not drawn yet.
-        startup_seconds: how long the round stood still for processes that it had to start.
         upload_bytes: what one client of the cohort sent, mean over the cohort.
         download_bytes: what one client received: the released model.
+        startup_seconds: how long the round stood still for processes that it had to start.
     """
 
     online_seconds: float = 0.0
@@ -56,9 +56,9 @@ class RoundCost:
     preprocessing_seconds: float = 0.0
     preprocessing_bytes: tuple[int, int] = (0, 0)
     waited_seconds: float = 0.0
-    startup_seconds: float = 0.0
     upload_bytes: int = 0
     download_bytes: int = 0
+    startup_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
