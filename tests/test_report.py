@@ -24,7 +24,7 @@ def put(folder: RunFolder, aucs: list[float | None]) -> None:
         undefined = {} if auc is not None else {"auc": "all labels are 1"}
         val = Evaluation(0.5 + round / 100, auc, 0.1, None, {"nodes": 30}, {**undefined, "delta_eo": "no positives"})
         test = Evaluation(0.25, 0.75, 0.2, 0.3, {"nodes": 29})
-        cost = RoundCost(0.01 * round, (100, 200), 32, 0.5, (3, 4), 0.25, 0.125, 1000, 2000)
+        cost = RoundCost(0.01 * round, (100, 200), 32, 0.5, (3, 4), 0.25, 1000, 2000, 0.125)
         result = RoundResult(round, [1, 2], None, {"val": val, "test": test}, 2.0 * round, cost)
         folder.append(result.record(), result.costs())
 
