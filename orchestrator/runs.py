@@ -1,7 +1,7 @@
 """The run folder: resolved configuration, environment, metrics, costs, checkpoint, model.
 
     config.yaml  environment.json  metrics.jsonl  metrics.csv  costs.csv  model.pt  *.png
-    checkpoint/state.npz            round, released model, and which client file counts
+    checkpoint/state.npz            round, released model, clip bound, and which client file counts
     checkpoint/client-7-round-12.npz
     checkpoint/privacy.json         what has been released so far, written before each release
 
@@ -68,11 +68,13 @@ class Checkpoint:
         round: rounds completed.
         parameters: the released model, float64 (d,).
         states: file of each client's training state, for clients that ever took part.
+        clip_norm: C of the next round; None where updates are not clipped.
     """
 
     round: int
     parameters: np.ndarray
     states: Mapping[int, Path]
+    clip_norm: float | None = None
 
 
 class RunFolder:
@@ -149,6 +151,8 @@ class RunFolder:
         """Replace the checkpoint, then remove client files that it no longer names."""
         names = {f"client/{client}": np.array(path.name) for client, path in checkpoint.states.items()}
         fields = {"round": np.array(checkpoint.round), "parameters": checkpoint.parameters, **names}
+        if checkpoint.clip_norm is not None:
+            fields["clip_norm"] = np.array(checkpoint.clip_norm)
         write_atomically(self.state_dir / "state.npz", lambda file: np.savez(file, **fields))
         kept = {path.name for path in checkpoint.states.values()} | {"state.npz", _PRIVACY}
         for path in self.state_dir.iterdir():
@@ -172,7 +176,8 @@ class RunFolder:
                 for key, name in arrays.items()
                 if key.startswith("client/")
             }
-            checkpoint = Checkpoint(int(arrays["round"]), arrays["parameters"], states)
+            clip_norm = float(arrays["clip_norm"]) if "clip_norm" in arrays else None
+            checkpoint = Checkpoint(int(arrays["round"]), arrays["parameters"], states, clip_norm)
         except (ValueError, TypeError, KeyError) as error:
             raise RunError(f"{path}: is no checkpoint of this program: {error}") from error
         self._truncate(checkpoint.round)

@@ -28,10 +28,13 @@ class Terms:
     Attributes:
         clip_norm: C; None where updates are not clipped.
         noise_stddev: absolute standard deviation of the noise that each server adds to its share; 0 for none.
+        count_stddev: of the noise that each adds to the number of updates whose norm is at most C, which is released
+            too; None where they are not counted.
     """
 
     clip_norm: float | None = None
     noise_stddev: float = 0.0
+    count_stddev: float | None = None
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,17 @@ class RoundCost:
 
 @dataclass(frozen=True)
 class Aggregation:
-    """The released model, float64 (d,), and the cost of the round."""
+    """What a round releases, and its cost.
+
+    Attributes:
+        parameters: the model, float64 (d,).
+        cost: of the round.
+        within: how many updates had a norm of at most C, with noise; None where they were not counted.
+    """
 
     parameters: np.ndarray
     cost: RoundCost
+    within: float | None = None
 
 
 class Engine(ABC):
