@@ -163,7 +163,9 @@ class QuantileConfig(_Section):
 class PrivacyConfig(_Section):
     """Client-level differential privacy of the released models; see docs/privacy.md."""
 
-    clip_norm: float | None = Field(None, gt=0, description="C; null: updates are not clipped")
+    clip_norm: float | None = Field(
+        None, gt=0, description="C, with clip: quantile that of the first round; null: updates are not clipped"
+    )
     clip: Literal["fixed", "quantile"] = Field("fixed", description="quantile: C follows a private quantile of norms")
     quantile: QuantileConfig = QuantileConfig()
     noise_multiplier: float = Field(0.0, ge=0, description="sigma, relative to the L2 sensitivity; 0: no noise")
@@ -185,8 +187,8 @@ class PrivacyConfig(_Section):
     def _fits_together(self) -> PrivacyConfig:
         if self.noise_multiplier > 0 and self.clip_norm is None:
             raise ValueError("privacy.noise_multiplier > 0 needs privacy.clip_norm: noise is scaled by the clip bound")
-        if self.clip == "quantile":
-            raise ValueError("privacy.clip = quantile is not available")
+        if self.clip == "quantile" and self.clip_norm is None:
+            raise ValueError("privacy.clip = quantile needs privacy.clip_norm: the bound of the first round")
         if self.epsilon_budget is not None and self.noise_multiplier == 0:
             raise ValueError(
                 "privacy.epsilon_budget needs privacy.noise_multiplier > 0: without noise epsilon is infinite"

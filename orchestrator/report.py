@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from orchestrator.config import Config
-from orchestrator.engines.factory import privacy_plan
+from orchestrator.engines.factory import privacy_plan, with_clip_norm
 from orchestrator.errors import RunError
 from orchestrator.metrics import METRICS, moving_average
 from orchestrator.plots import plot_costs, plot_curves
@@ -49,13 +49,16 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
     """What a run may claim about the privacy of its clients; None where it may claim nothing.
 
     `views` are epsilons after the last round: an outsider's, which is `epsilon`, another client's, and a server's for
-    the client that was drawn most often, in `participations` rounds. `stopped` says why training ended early.
+    the client that was drawn most often, in `participations` rounds. Clip bound, sensitivity and noise are those of the
+    last round. `stopped` says why training ended early.
 
     Raises:
         RunError: the run's record of its releases is missing or damaged.
     """
-    plan, records = privacy_plan(config), folder.records()
-    if plan is None or not records:
+    records = folder.records()
+    clip_norm = records[-1]["clip_norm"] if records else None
+    plan = privacy_plan(with_clip_norm(config, clip_norm)) if records else None
+    if plan is None:
         return None
     state = folder.load_privacy()
     if state is None:
@@ -74,6 +77,8 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
         "conversion": ACCOUNTANTS[plan.accountant].conversion,
         "noise": plan.noise,
         "noise_multiplier": plan.noise_multiplier,
+        "bit_noise_multiplier": plan.bit_noise_multiplier,
+        "clip_norm": clip_norm,
         "sensitivity": plan.sensitivity,
         "server_stddev": plan.server_stddev,
         "views": {

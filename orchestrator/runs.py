@@ -1,7 +1,7 @@
 """The run folder: resolved configuration, environment, metrics, costs, checkpoint, model.
 
     config.yaml  environment.json  metrics.jsonl  metrics.csv  costs.csv  model.pt  *.png
-    checkpoint/state.npz            round, released model, and which client file counts
+    checkpoint/state.npz            round, released model, clip bound, and which client file counts
     checkpoint/client-7-round-12.npz
     checkpoint/privacy.json         what has been released so far, written before each release
 
@@ -68,11 +68,13 @@ class Checkpoint:
         round: rounds completed.
         parameters: the released model, float64 (d,).
         states: file of each client's training state, for clients that ever took part.
+        clip_norm: C of the next round; None where updates are not clipped.
     """
 
     round: int
     parameters: np.ndarray
     states: Mapping[int, Path]
+    clip_norm: float | None = None
 
 
 class RunFolder:
@@ -154,6 +156,8 @@ class RunFolder:
             "clients": np.array(clients, dtype=np.int64),
             "files": np.array([checkpoint.states[client].name for client in clients], dtype=np.str_),
         }
+        if checkpoint.clip_norm is not None:
+            fields["clip_norm"] = np.array(checkpoint.clip_norm)
         write_atomically(self.state_dir / "state.npz", lambda file: np.savez(file, **fields))
         kept = {path.name for path in checkpoint.states.values()} | {"state.npz", _PRIVACY}
         for path in self.state_dir.iterdir():
@@ -174,7 +178,8 @@ class RunFolder:
         try:
             clients, files = arrays["clients"].tolist(), arrays["files"].tolist()
             states = {client: self.state_dir / name for client, name in zip(clients, files, strict=True)}
-            checkpoint = Checkpoint(int(arrays["round"]), arrays["parameters"], states)
+            clip_norm = float(arrays["clip_norm"]) if "clip_norm" in arrays else None
+            checkpoint = Checkpoint(int(arrays["round"]), arrays["parameters"], states, clip_norm)
         except (ValueError, TypeError, KeyError) as error:
             raise RunError(f"{path}: is no checkpoint of this program: {error}") from error
         self._truncate(checkpoint.round)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,16 @@ import numpy as np
 from orchestrator.clients import ClientPool, Trained, single_threaded
 from orchestrator.config import Config, FederationConfig
 from orchestrator.engines.base import Encoder, Engine, RoundCost
-from orchestrator.engines.factory import create_engine, error_bound, privacy_plan, round_parameters, vector_format
+from orchestrator.engines.factory import (
+    clip_limits,
+    create_engine,
+    error_bound,
+    privacy_plan,
+    round_parameters,
+    round_terms,
+    vector_format,
+    with_clip_norm,
+)
 from orchestrator.engines.plaintext import AuditEncoder, float64_aggregate, plain_encoder
 from orchestrator.errors import ConfigError, ProtocolError, RunError
 from orchestrator.graphs import ego_networks, load_graph
@@ -20,6 +29,7 @@ from orchestrator.graphs.graph import Graph
 from orchestrator.metrics import METRICS, Evaluation, Evaluator
 from orchestrator.models import initial_parameters, save_model
 from orchestrator.privacy.budget import Budget
+from orchestrator.privacy.quantile import next_clip_norm
 from orchestrator.runs import Checkpoint, RunFolder
 from orchestrator.seeding import seeded_generator
 
@@ -39,6 +49,8 @@ class RoundResult:
         cost: the engine's.
         difference: where the run is audited, the largest |released - float64 aggregation of the same uploads|.
         bound: the fixed-point bound that `difference` must keep.
+        clip_norm: C of this round; None where updates are not clipped.
+        within: the released, noisy number of updates whose norm was at most C, where C follows their quantile.
         epsilon: an outsider's, after this round, at the delta of the settings; None where none can be stated.
     """
 
@@ -50,13 +62,16 @@ class RoundResult:
     cost: RoundCost
     difference: float | None = None
     bound: float | None = None
+    clip_norm: float | None = None
+    within: float | None = None
     epsilon: float | None = None
 
     def record(self) -> dict[str, Any]:
         """What `metrics.jsonl` holds; the same keys in every round, audited or not, for the columns of the CSV."""
         evaluations = {mask: evaluation.as_dict() for mask, evaluation in self.evaluations.items()}
         audit = {"model_difference": self.difference, "model_difference_bound": self.bound}
-        return {"round": self.round, **evaluations, **audit, "epsilon": self.epsilon}
+        clip = {"clip_norm": self.clip_norm, "updates_within_clip_norm": self.within}
+        return {"round": self.round, **evaluations, **audit, **clip, "epsilon": self.epsilon}
 
     def costs(self) -> dict[str, float]:
         """What `costs.csv` holds; bytes per server, or per client of the cohort."""
@@ -128,21 +143,24 @@ def train(
     if checkpoint is None:
         model = initial_parameters(graph.num_features, config.model, config.seed)
         checkpoint = Checkpoint(0, model, {})
+    if checkpoint.clip_norm is None:
+        checkpoint = replace(checkpoint, clip_norm=config.privacy.clip_norm)
     with ClientPool(clients, config) as pool, engine or create_engine(config) as engine:
         engine.start(checkpoint.parameters)
         evaluator = Evaluator(graph, config.model)
         if checkpoint.states:
             pool.restore(checkpoint.states)
 
-        def begin(number: int) -> list[int] | None:
+        def begin(number: int, clip_norm: float | None) -> list[int] | None:
             """The cohort of a round, for which preparations begin; None where training ends before the round."""
             if number > config.federation.rounds or (budget is not None and not budget.allows(number)):
                 return None
             cohort = sample_cohort(config.federation, config.clients.count, config.seed, number)
-            engine.prepare(number, len(cohort))
+            adaptive = config.privacy.clip == "quantile"
+            engine.prepare(number, len(cohort), round_terms(with_clip_norm(config, clip_norm)) if adaptive else None)
             return cohort
 
-        number, cohort = checkpoint.round + 1, begin(checkpoint.round + 1)
+        number, cohort = checkpoint.round + 1, begin(checkpoint.round + 1, checkpoint.clip_norm)
         while cohort is not None:
             trained = pool.train(
                 number,
@@ -157,8 +175,12 @@ def train(
                 budget.charge(number)
                 folder.save_privacy(budget.state())
             aggregation = engine.aggregate(number, cohort)
-            following = begin(number + 1)
-            difference, bound = _audit(config, number, checkpoint.parameters, aggregation.parameters, trained)
+            clip_norm = checkpoint.clip_norm
+            adapted = _adapted(config, clip_norm, aggregation.within)
+            following = begin(number + 1, adapted)
+            difference, bound = _audit(
+                with_clip_norm(config, clip_norm), number, checkpoint.parameters, aggregation.parameters, trained
+            )
             result = RoundResult(
                 number,
                 cohort,
@@ -168,10 +190,13 @@ def train(
                 aggregation.cost,
                 difference,
                 bound,
+                clip_norm,
+                aggregation.within,
                 None if budget is None else budget.epsilon,
             )
             folder.append(result.record(), result.costs())
-            checkpoint = Checkpoint(number, aggregation.parameters, {**checkpoint.states, **trained.states})
+            states = {**checkpoint.states, **trained.states}
+            checkpoint = Checkpoint(number, aggregation.parameters, states, adapted)
             folder.save(checkpoint)
             log(result)
             observe(result)
@@ -196,6 +221,14 @@ def _budget(config: Config, folder: RunFolder, completed: int, resume: bool) -> 
     if budget.last < completed:
         raise RunError(f"{folder.path}: {completed} rounds are completed, but only {budget.last} are accounted for")
     return budget
+
+
+def _adapted(config: Config, clip_norm: float | None, within: float | None) -> float | None:
+    """The clip bound of the next round: the same, or what the released count makes of it."""
+    if clip_norm is None or within is None:
+        return clip_norm
+    quantile, expected = config.privacy.quantile, config.federation.cohort
+    return next_clip_norm(clip_norm, within, expected, quantile.target, quantile.learning_rate, clip_limits(config))
 
 
 def _auditor(config: Config) -> Encoder | None:

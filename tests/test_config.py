@@ -83,7 +83,7 @@ def write(tmp_path):
         ("privacy.epsilon_budget=0", "privacy.epsilon_budget: "),
         ("privacy.epsilon_budget=4", "privacy.epsilon_budget needs privacy.noise_multiplier > 0"),
         (f"{NOISY}, epsilon_budget: 4, accountant: null}}", "privacy.epsilon_budget needs privacy.accountant"),
-        ("privacy.clip=quantile", "privacy.clip = quantile is not available"),
+        ("privacy.clip=quantile", "privacy.clip = quantile needs privacy.clip_norm"),
         ("privacy.quantile.target=1", "privacy.quantile.target: "),
         (f"{NOISY}, accountant: pld}}", "privacy.accountant = pld needs federation.sampling = poisson"),
         ("privacy.clip_norm=nan", "privacy.clip_norm: "),

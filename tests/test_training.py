@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,39 +20,14 @@ from scipy.stats import binom, chisquare
 from orchestrator.config import FederationConfig
 from orchestrator.engines.factory import round_parameters
 from orchestrator.engines.plaintext import PlaintextEngine
-from orchestrator.errors import ConfigError, PeerLostError, ProtocolError, RangeError, RunError
+from orchestrator.errors import ConfigError, PeerLostError, ProtocolError, RunError
 from orchestrator.graphs import load_graph
 from orchestrator.models import load_model, parameters_to_vector
-from orchestrator.privacy.plan import PrivacyPlan
-from orchestrator.report import privacy_report
 from orchestrator.runs import RunFolder, read_arrays
 from orchestrator.training import RoundResult, sample_cohort, train
+from tests.training_runs import Crash, CrashingFolder, crash_after, run
 
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
-
-
-class Crash(Exception):
-    """Stands for whatever ends a run from outside."""
-
-
-def crash_after(round: int, result: RoundResult) -> None:
-    if result.round == round:
-        raise Crash
-
-
-class CrashingFolder(RunFolder):
-    """Crashes in round 4, when the records are written and the checkpoint is not."""
-
-    def save(self, checkpoint):
-        if checkpoint.round == 4:
-            raise Crash
-        super().save(checkpoint)
-
-
-def run(config, **options) -> tuple[RunFolder, list[RoundResult]]:
-    folder, results = RunFolder.create(config), []
-    train(config, folder, observe=results.append, **options)
-    return folder, results
 
 
 def final(folder: RunFolder) -> np.ndarray:
@@ -210,136 +184,6 @@ def test_the_plaintext_engine_is_its_own_audit(whole):
     assert all(0 < row["model_difference_bound"] < 1e-5 for row in whole[1].records())
 
 
-@pytest.mark.parametrize("engine", ["plaintext", "embedded"])
-@pytest.mark.parametrize(("how", "factor"), [("split", 1.0), ("each_full", 2**0.5)])
-def test_noise_has_standard_deviation_two_sigma_c_or_that_from_each_server(tiny, tmp_path, engine, how, factor):
-    options = ["federation.rounds=1", "model.hidden=64"]
-    plain = run(tiny(tmp_path, *options, "privacy={clip_norm: 0.5}"))[1][0]
-    privacy = f"privacy={{clip_norm: 0.5, noise_multiplier: 0.3, noise: {how}}}"
-    noisy = run(tiny(tmp_path, *options, privacy, f"engine.name={engine}"), audit=True)[1][0]
-    noise, stddev = noisy.parameters - plain.parameters, factor * 2 * 0.3 * 0.5
-    count = len(noise)
-    assert count > 4000
-    assert abs(noise.std() / stddev - 1) < 5 / (2 * count) ** 0.5
-    assert abs(noise.mean()) < 5 * stddev / count**0.5
-    assert (noisy.difference, noisy.bound) == (None, None)  # nobody but the servers can subtract the noise
-
-
-@pytest.mark.parametrize("engine", ["plaintext", "embedded"])
-def test_with_noise_no_update_ends_the_run(tiny, tmp_path, engine):
-    """That a run ended would tell about a client's data, and no noise covers it."""
-    diverging = ["federation.rounds=2", "method.learning_rate=1e30", f"engine.name={engine}"]
-    with pytest.raises(RangeError):
-        run(tiny(tmp_path, *diverging))
-    config = tiny(tmp_path, *diverging, "privacy={clip_norm: 0.5, noise_multiplier: 0.3}")
-    assert [result.round for result in run(config)[1]] == [1, 2]
-
-
-# Privacy
-
-NOISY = "privacy={clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3"
-
-
-def epsilons(folder: RunFolder) -> list[float | None]:
-    return [row["epsilon"] for row in folder.records()]
-
-
-@pytest.mark.parametrize(("sampling", "sampler"), [("distinct", "fixed"), ("poisson", "poisson")])
-def test_every_round_states_the_epsilon_so_far(tiny, tmp_path, sampling, sampler):
-    config = tiny(tmp_path, f"federation={{sampling: {sampling}, rounds: 3}}", NOISY + "}")
-    folder, results = run(config)
-    plan = PrivacyPlan(sampler, 6, 3, 2.0, 1e-3)
-    assert epsilons(folder) == [plan.epsilon(rounds) for rounds in (1, 2, 3)] == [r.epsilon for r in results]
-    assert (folder.path / "metrics.csv").read_text().splitlines()[0].split(",")[-1] == "epsilon"
-    report = privacy_report(folder, config)
-    assert report["epsilon"] == plan.epsilon(3) == report["views"]["outsider"]
-    assert (report["delta"], report["adjacency"], report["accountant"]) == (1e-3, plan.adjacency, "rdp")
-    most = max(Counter(client for result in results for client in result.cohort).values())
-    assert report["participations"] == most
-    assert report["views"]["client"] == plan.epsilon(3, "client")
-    assert report["views"]["server"] == plan.epsilon(most, "server")
-    assert report["server_stddev"] == pytest.approx(2.0 * 2 * 0.5, rel=1e-4) and report["stopped"] is None
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ("privacy.clip_norm=0.5",),
-        ("federation.sampling=with_replacement", NOISY + "}"),
-        (NOISY + ", accountant: null}",),
-    ],
-)
-def test_no_epsilon_is_stated_where_none_is_valid(tiny, tmp_path, overrides):
-    config = tiny(tmp_path, *overrides)
-    folder, _ = run(config)
-    assert epsilons(folder) == [None, None]
-    assert privacy_report(folder, config) is None
-    assert folder.load_privacy() is None
-
-
-def test_training_stops_before_the_budget_is_exceeded_and_leaves_a_whole_run(tiny, tmp_path):
-    plan = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3)
-    limit = (plan.epsilon(3) + plan.epsilon(4)) / 2
-    config = tiny(tmp_path, "federation.rounds=9", NOISY + f", epsilon_budget: {limit}}}")
-    folder, results = run(config)
-    assert [result.round for result in results] == [1, 2, 3] and folder.load().round == 3
-    assert max(epsilons(folder)) == plan.epsilon(3) <= limit
-    np.testing.assert_array_equal(
-        parameters_to_vector(load_model(folder.path / "model.pt")), results[-1].parameters.astype(np.float32)
-    )
-    stopped = privacy_report(folder, config)["stopped"]
-    assert stopped.startswith("round 4 would bring epsilon from ") and "\n" not in stopped
-    train(config, folder, resume=True)  # which changes nothing
-    assert [row["round"] for row in folder.records()] == [1, 2, 3] and folder.load().round == 3
-
-
-def test_a_budget_too_small_for_one_round_is_a_setting_at_fault(tiny, tmp_path):
-    with pytest.raises(ConfigError, match=r"privacy\.epsilon_budget = 0\.01 does not allow a single round"):
-        run(tiny(tmp_path, NOISY + ", epsilon_budget: 0.01}"))
-
-
-def test_noise_too_fine_to_be_gaussian_on_the_grid_is_a_setting_at_fault(tiny, tmp_path):
-    with pytest.raises(ConfigError, match=r"privacy\.noise_multiplier = 1e-09: .* steps of the ring's grid"):
-        run(tiny(tmp_path, "privacy={clip_norm: 0.5, noise_multiplier: 1e-9}"))
-
-
-def test_a_resumed_run_goes_on_with_its_budget(tiny, tmp_path):
-    config = tiny(tmp_path, "federation.rounds=5", NOISY + "}")
-    whole, folder = run(config)[0], RunFolder.create(config)
-    with pytest.raises(Crash):
-        train(config, folder, observe=partial(crash_after, 3))
-    train(config, folder, resume=True)
-    assert epsilons(folder) == epsilons(whole)
-    assert folder.load_privacy() == whole.load_privacy()
-
-
-def test_a_round_that_is_repeated_after_a_crash_is_paid_for_again(tiny, tmp_path):
-    """Its first result had been released, whether or not it was recorded."""
-    config = tiny(tmp_path, "federation.rounds=5", NOISY + "}")
-    folder, plan = RunFolder.create(config), PrivacyPlan("fixed", 6, 3, 2.0, 1e-3)
-    with pytest.raises(Crash):
-        train(config, CrashingFolder(folder.path))
-    train(config, folder, resume=True)
-    values = epsilons(folder)
-    assert values[:3] == [plan.epsilon(rounds) for rounds in (1, 2, 3)]
-    repeated = plan.new_accountant().compose(plan.release(), 3).compose(plan.release(attempts=2))
-    assert values[3] == repeated.epsilon(plan.delta) > plan.epsilon(4)
-    assert values[4] == repeated.compose(plan.release()).epsilon(plan.delta)
-
-
-@pytest.mark.parametrize("damage", ["", "[1]", "{}", None])
-def test_a_run_that_cannot_say_what_it_released_is_not_resumed(tiny, tmp_path, damage):
-    config = tiny(tmp_path, "federation.rounds=3", NOISY + "}")
-    folder = RunFolder.create(config)
-    with pytest.raises(Crash):
-        train(config, folder, observe=partial(crash_after, 1))
-    path = folder.state_dir / "privacy.json"
-    path.unlink() if damage is None else path.write_text(damage)
-    with pytest.raises(RunError) as caught:
-        train(config, folder, resume=True)
-    assert "\n" not in str(caught.value)
-
-
 # Cohorts
 
 
@@ -468,7 +312,8 @@ def test_the_cohort_is_known_before_anything_is_uploaded(tiny, tmp_path):
 def test_a_record_is_complete_and_its_csv_agrees(whole):
     folder = whole[1]
     record = folder.records()[0]
-    assert record.keys() == {"round", "val", "test", "model_difference", "model_difference_bound", "epsilon"}
+    audit, clip = {"model_difference", "model_difference_bound"}, {"clip_norm", "updates_within_clip_norm"}
+    assert record.keys() == {"round", "val", "test", *audit, *clip, "epsilon"}
     assert record["epsilon"] is None  # nothing is claimed without noise
     assert record["val"].keys() == {"accuracy", "auc", "delta_sp", "delta_eo", "counts", "undefined"}
     header, first, *_ = (folder.path / "metrics.csv").read_text().splitlines()

@@ -28,10 +28,13 @@ class Terms:
     Attributes:
         clip_norm: C; None where updates are not clipped.
         noise_stddev: absolute standard deviation of the noise that each server adds to its share; 0 for none.
+        count_stddev: of the noise that each adds to the number of updates whose norm is at most C, which is released
+            too; None where they are not counted.
     """
 
     clip_norm: float | None = None
     noise_stddev: float = 0.0
+    count_stddev: float | None = None
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,13 @@ class RoundCost:
     """What one aggregation cost. Seconds are the slower server's; bytes are counted at the sockets, per server.
 
     Attributes:
-        online_seconds: from the handshake between the servers to both noisy shares being ready.
+        online_seconds: from the servers' agreement on the round to both noisy shares being ready.
         online_bytes: sent to the other server in that time, (server 0, server 1).
         rounds: exchanges between the servers in that time.
         preprocessing_seconds, preprocessing_bytes: making this round's correlations, wherever in time that was; bytes
             that each server sent to the other one, or received from the dealer.
-        waited_seconds: how long the round stood still for its preprocessing, and for noise that was not drawn yet.
+        waited_seconds: how long the round stood still until both servers had its preprocessing and had agreed on it,
+            and for noise that was not drawn yet.
         upload_bytes: what one client of the cohort sent, mean over the cohort.
         download_bytes: what one client received: the released model.
         startup_seconds: how long the round stood still for processes that it had to start.
@@ -63,10 +67,17 @@ class RoundCost:
 
 @dataclass(frozen=True)
 class Aggregation:
-    """The released model, float64 (d,), and the cost of the round."""
+    """What a round releases, and its cost.
+
+    Attributes:
+        parameters: the model, float64 (d,).
+        cost: of the round.
+        within: how many updates had a norm of at most C, with noise; None where they were not counted.
+    """
 
     parameters: np.ndarray
     cost: RoundCost
+    within: float | None = None
 
 
 class Engine(ABC):

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.config import Config
-from orchestrator.engines.base import Engine
+from orchestrator.engines.base import Engine, Terms
 from orchestrator.engines.embedded.engine import EmbeddedEngine
 from orchestrator.engines.mpspdz.engine import MpSpdzEngine
 from orchestrator.engines.mpspdz.shape import Shape
 from orchestrator.engines.plaintext import PlaintextEngine
 from orchestrator.errors import ConfigError
 from orchestrator.privacy.plan import PrivacyPlan, server_stddev
+from orchestrator.privacy.quantile import COUNT_SENSITIVITY
 from orchestrator.privacy.sensitivity import check_fixed_denominator, fixed_weight, l2_sensitivity
-from orchestrator.sharing.fixed_point import VectorFormat, clip_error
+from orchestrator.sharing.fixed_point import COUNT_BITS, VectorFormat, clip_error
 
-__all__ = ["create_engine", "error_bound", "noise_stddev", "privacy_plan", "round_parameters", "vector_format"]
+__all__ = [
+    "clip_limits",
+    "create_engine",
+    "error_bound",
+    "privacy_plan",
+    "round_parameters",
+    "round_terms",
+    "vector_format",
+    "with_clip_norm",
+]
 
 _LARGEST_RATIO = 2.0**20
 """Update norms up to this many times the clip norm are clipped on shares; the documented domain of the clip."""
@@ -92,6 +102,7 @@ def privacy_plan(config: Config) -> PrivacyPlan | None:
         accountant=privacy.accountant,
         noise=privacy.noise,
         sensitivity=_sensitivity(config),
+        bit_noise_multiplier=privacy.quantile.bit_noise_multiplier if privacy.clip == "quantile" else None,
     )
     if math.ldexp(plan.server_stddev, vector_format(config).model_bits) < 2.0**_FINEST_NOISE_BITS:
         raise ConfigError(
@@ -107,7 +118,50 @@ def privacy_plan(config: Config) -> PrivacyPlan | None:
     return plan
 
 
-def noise_stddev(config: Config) -> float:
+def with_clip_norm(config: Config, clip_norm: float | None) -> Config:
+    """The settings of a round whose clip bound is another one: everything that follows from it follows."""
+    return config.model_copy(update={"privacy": config.privacy.model_copy(update={"clip_norm": clip_norm})})
+
+
+def round_terms(config: Config) -> Terms:
+    """What is public about a round with the clip bound that the settings name.
+
+    Raises:
+        ConfigError: the noise of the count of updates within the bound is too coarse, or does not fit.
+    """
+    privacy, quantile = config.privacy, config.privacy.quantile
+    if privacy.clip == "fixed":
+        return Terms(privacy.clip_norm, _noise_stddev(config))
+    if privacy.noise_multiplier == 0:
+        return Terms(privacy.clip_norm, 0.0, 0.0)
+    count_stddev = server_stddev(quantile.bit_noise_multiplier, COUNT_SENSITIVITY, privacy.noise)
+    finest, largest = 2.0 ** (_FINEST_NOISE_BITS - COUNT_BITS), 2.0 ** (63 - COUNT_BITS) / 40
+    if not finest <= count_stddev <= largest:
+        raise ConfigError(
+            f"privacy.quantile.bit_noise_multiplier = {quantile.bit_noise_multiplier:g}: noise of {count_stddev:g} on "
+            f"the count from each server; expected {finest:g} to {largest:g}"
+        )
+    return Terms(privacy.clip_norm, _noise_stddev(config), count_stddev)
+
+
+def clip_limits(config: Config) -> tuple[float, float]:
+    """The least and the largest adaptive clip bound.
+
+    Norms of up to 2^20 times the bound can be clipped on shares, no norm reaches the format's limit, and the noise that
+    belongs to the bound must be fine enough and fit.
+    """
+    vectors = vector_format(config)
+    low, high = vectors.limit / _LARGEST_RATIO, vectors.limit
+    # Noise is an affine function of the bound; see `l2_sensitivity`.
+    least, most = (_noise_stddev(with_clip_norm(config, bound)) for bound in (low, high))
+    if slope := (most - least) / (high - low):
+        finest, largest = 2.0 ** (_FINEST_NOISE_BITS - vectors.model_bits), vectors.limit / 10
+        at = [low + (stddev - least) / slope for stddev in (finest * (1 + 1e-9), largest * (1 - 1e-9))]
+        low, high = max(low, at[0]), min(high, at[1])
+    return low, high
+
+
+def _noise_stddev(config: Config) -> float:
     """Absolute standard deviation of each server's noise on the aggregate; 0 for none."""
     privacy = config.privacy
     if privacy.noise_multiplier == 0:
@@ -138,12 +192,10 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
     Raises:
         ConfigError: the settings do not fit each other, or what the engine needs is not there.
     """
-    parameters, privacy, chosen = round_parameters(config), config.privacy, config.engine
-    stddev = noise_stddev(config)
+    parameters, usual, chosen = round_parameters(config), asdict(round_terms(config)), config.engine
     privacy_plan(config)  # refuses what cannot be accounted for
     if chosen.name == "plaintext":
-        simulated = vector_format(config) if stddev else None
-        return PlaintextEngine(parameters, clip_norm=privacy.clip_norm, noise_stddev=stddev, vectors=simulated)
+        return PlaintextEngine(parameters, **usual, vectors=vector_format(config) if usual["noise_stddev"] else None)
     kind = {"embedded": EmbeddedEngine, "mpspdz": MpSpdzEngine}[chosen.name]
     own = {
         "embedded": {"preprocessing": chosen.preprocessing},
@@ -152,8 +204,7 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
     return kind(
         parameters,
         vector_format(config),
-        clip_norm=privacy.clip_norm,
-        noise_stddev=stddev,
+        **usual,
         program=chosen.program,
         timeout_sec=chosen.timeout_sec,
         ports=chosen.ports,

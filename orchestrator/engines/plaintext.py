@@ -143,17 +143,17 @@ class PlaintextEngine(Engine):
         *,
         clip_norm: float | None = None,
         noise_stddev: float = 0.0,
+        count_stddev: float | None = None,
         vectors: VectorFormat | None = None,
     ) -> None:
         """
         Args:
             parameters: the public side of the round's arithmetic.
-            clip_norm: C; None where updates are not clipped.
-            noise_stddev: absolute standard deviation of each of the two servers' noise.
+            clip_norm, noise_stddev, count_stddev: the usual `Terms` of a round; deviations are those of one server.
             vectors: the format of the shares that are simulated; None simulates none, and takes updates as they are.
         """
         self._parameters, self._vectors = parameters, vectors
-        self._terms = self._usual = Terms(clip_norm, noise_stddev)
+        self._terms = self._usual = Terms(clip_norm, noise_stddev, count_stddev)
         self._model = np.zeros(0)
         self._uploads: dict[int, PlainUpload] = {}
 
@@ -172,15 +172,21 @@ class PlaintextEngine(Engine):
 
     def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
         started = time.perf_counter()
-        uploads = [self._uploads.pop(slot) for slot in range(len(cohort))]
-        self._model = float64_aggregate(self._model, self._parameters, self._terms.clip_norm, uploads)
-        if self._terms.noise_stddev:
-            stddev = 2.0**0.5 * self._terms.noise_stddev
-            self._model = self._model + np.random.default_rng().normal(0.0, stddev, len(self._model))
+        uploads, terms, within = [self._uploads.pop(slot) for slot in range(len(cohort))], self._terms, None
+        self._model = float64_aggregate(self._model, self._parameters, terms.clip_norm, uploads)
+        if terms.noise_stddev:
+            self._model = self._model + _noise(terms.noise_stddev, len(self._model))
+        if terms.count_stddev is not None and terms.clip_norm is not None:
+            within = sum(upload.norm <= terms.clip_norm for upload in uploads) + float(_noise(terms.count_stddev, 1)[0])
         size = self._model.nbytes
         seconds, upload_bytes = time.perf_counter() - started, size if cohort else 0
         cost = RoundCost(online_seconds=seconds, upload_bytes=upload_bytes, download_bytes=size)
-        return Aggregation(self._model.copy(), cost)
+        return Aggregation(self._model.copy(), cost, within)
 
     def close(self) -> None:
         pass
+
+
+def _noise(stddev: float, count: int) -> np.ndarray:
+    """What two servers add together; float64, shape (count,)."""
+    return np.random.default_rng().normal(0.0, 2.0**0.5 * stddev, count)

@@ -30,16 +30,16 @@ def steps(stddev: float, scale_bits: int) -> int:
 
 def discrete_gaussian(count: int, stddev: int) -> np.ndarray:
     """Discrete Gaussians on the integers; int64, shape (count,). Args: stddev: in steps, 10 of it below 2^63."""
+    if not 0 <= 10 * stddev < 2**63:
+        raise ValueError(f"Expected 0 <= 10 * stddev < 2^63 steps, got stddev={stddev}.")
+    if count == 0 or stddev == 0:
+        return np.zeros(count, dtype=np.int64)
     # A fifth of a second, which a server without noise need not spend.
     from opendp.domains import atom_domain, vector_domain
     from opendp.measurements import make_gaussian
     from opendp.metrics import l2_distance
     from opendp.mod import enable_features
 
-    if not 0 <= 10 * stddev < 2**63:
-        raise ValueError(f"Expected 0 <= 10 * stddev < 2^63 steps, got stddev={stddev}.")
-    if count == 0:
-        return np.zeros(0, dtype=np.int64)
     enable_features("contrib")  # which make_gaussian asks for
     domain = vector_domain(atom_domain(T="i64"))
     measurement = make_gaussian(domain, l2_distance(T="f64"), float(stddev))

@@ -15,10 +15,22 @@ import numpy as np
 from orchestrator.errors import ConfigError, RangeError
 from orchestrator.sharing.ring import MASK128, signed128
 
-__all__ = ["SCALAR_BITS", "VectorFormat", "clip_error", "decode_scalars", "encode_scalars", "factor_error"]
+__all__ = [
+    "COUNT_BITS",
+    "SCALAR_BITS",
+    "VectorFormat",
+    "clip_error",
+    "decode_scalars",
+    "encode_scalars",
+    "factor_error",
+]
 
 SCALAR_BITS = 32
 """Fractional bits of every scalar."""
+
+
+COUNT_BITS = 44
+"""Fractional bits of a number of clients in Z_2^64: room for 2^18 of them, and for noise that is fine enough."""
 
 
 def factor_error(cohort: int, gain: float = 1.0) -> float:

@@ -5,6 +5,7 @@ Plaintext goes in; what comes out is one envelope for each server, unreadable to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ import numpy as np
 from mpc_programs.rules import RoundParameters
 from orchestrator.engines.admission import admit
 from orchestrator.sharing.envelope import seal
-from orchestrator.sharing.fixed_point import VectorFormat
+from orchestrator.sharing.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat
 from orchestrator.sharing.upload import UploadHeader, share_update
 
 __all__ = ["SealingEncoder"]
@@ -30,6 +31,7 @@ class SealingEncoder:
         clip_norm: C; None where updates are not clipped.
         program: what the servers do with the vectors.
         confine: whether what cannot be encoded is brought into range, which runs with noise do, or refused.
+        counted: whether the client also shares whether its norm is at most C.
     """
 
     run: bytes
@@ -39,6 +41,7 @@ class SealingEncoder:
     clip_norm: float | None
     program: str = "assisted"
     confine: bool = False
+    counted: bool = False
 
     def __call__(
         self, delta: np.ndarray, norm: float, scores: Mapping[str, float], round: int, slot: int, client: int
@@ -52,7 +55,10 @@ class SealingEncoder:
         update, named = admit(self.vectors, self.parameters, delta, scores, confine=self.confine, place=place)
         values = list(named.values())
         if self.clip_norm is not None:
-            values.append(self.vectors.norm(update) / self.clip_norm)
+            length = self.vectors.norm(update)
+            values.append(length / self.clip_norm)
+            if self.counted:  # at `COUNT_BITS`, at which the servers add these up
+                values.append(math.ldexp(length <= self.clip_norm, COUNT_BITS - SCALAR_BITS))
         headers = [UploadHeader(self.run, round, slot, client, server) for server in (0, 1)]
         first, second = share_update(update, values, headers, self.program)
         return seal(first, self.public_keys[0]), seal(second, self.public_keys[1])

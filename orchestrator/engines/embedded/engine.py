@@ -33,7 +33,7 @@ from orchestrator.engines.embedded.openings import release
 from orchestrator.engines.embedded.process import Assignment
 from orchestrator.engines.embedded.tls import Identity, create_certificates
 from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
-from orchestrator.sharing.fixed_point import VectorFormat
+from orchestrator.sharing.fixed_point import COUNT_BITS, VectorFormat
 from orchestrator.sharing.shares import VectorShare
 
 __all__ = ["EmbeddedEngine", "TwoServerEngine"]
@@ -69,6 +69,7 @@ class TwoServerEngine(Engine):
         *,
         clip_norm: float | None = None,
         noise_stddev: float = 0.0,
+        count_stddev: float | None = None,
         program: str = "assisted",
         timeout_sec: float = 60.0,
         ports: tuple[int, int, int] | None = None,
@@ -81,8 +82,7 @@ class TwoServerEngine(Engine):
             vectors: fixed-point format of updates and model.
             modules: the roles, and which module each one's process runs.
             settings: what else the servers must know, and must hold alike.
-            clip_norm: C; None where updates are not clipped.
-            noise_stddev: absolute standard deviation of the noise that each server adds to its share.
+            clip_norm, noise_stddev, count_stddev: the usual `Terms` of a round.
             program: what is done with the vectors; one of `mpc_programs.rules.PROGRAMS`.
             timeout_sec: longest silence of a peer.
             ports: for server 0, server 1 and the dealer; None takes free ones.
@@ -94,7 +94,7 @@ class TwoServerEngine(Engine):
         """
         self._parameters, self._vectors = parameters, vectors
         self._program, self._settings = program, settings
-        self._usual = Terms(clip_norm, noise_stddev)
+        self._usual = Terms(clip_norm, noise_stddev, count_stddev)
         vectors.check_noise(noise_stddev)
         self._timeout_sec = timeout_sec
         self._roles = list(modules)
@@ -173,6 +173,7 @@ class TwoServerEngine(Engine):
             self._usual.clip_norm,
             self._program,
             confine=self._usual.noise_stddev > 0,
+            counted=self._usual.count_stddev is not None,
         )
 
     def _session_settings(self, length: int) -> dict[str, Any]:
@@ -188,7 +189,7 @@ class TwoServerEngine(Engine):
         self._vectors.check_noise(terms.noise_stddev)
         for channel in self._channels.values():
             self._send(channel, {"type": "prepare", "round": round, **self._announcement(size, terms)})
-        self._encoder = replace(self.encoder, clip_norm=terms.clip_norm)
+        self._encoder = replace(self.encoder, clip_norm=terms.clip_norm, counted=terms.count_stddev is not None)
         self._prepared = round
 
     def _announcement(self, size: int, terms: Terms) -> dict[str, Any]:
@@ -198,7 +199,8 @@ class TwoServerEngine(Engine):
             ratio = None if terms.clip_norm is None else self._vectors.limit / terms.clip_norm
             # A power of two, so that rounds whose clip bounds are alike are one program.
             parameters = replace(parameters, ratio_max=ratio and 2.0 ** math.ceil(math.log2(ratio)))
-        return {"parameters": asdict(parameters), "noise_stddev": terms.noise_stddev}
+        stddevs = {"noise_stddev": terms.noise_stddev, "count_stddev": terms.count_stddev}
+        return {"parameters": asdict(parameters), **stddevs}
 
     def submit(self, round: int, slot: int, client: int, upload: tuple[bytes, bytes]) -> None:
         self._position.enter("upload", round)
@@ -214,13 +216,15 @@ class TwoServerEngine(Engine):
         for channel in self._channels.values():
             self._send(channel, {"type": "aggregate", "round": round, "cohort": list(cohort)})
         replies = self._collect("result")
-        shares = [
-            VectorShare(np.frombuffer(replies[f"server {k}"]["share"], dtype="<u8"), self._vectors.model_bits, k)
-            for k in (0, 1)
-        ]
-        opened = release(shares[0], shares[1], reason="the noisy model is the round's public result")
-        parameters = self._vectors.decode_model(opened)
         both = [replies["server 0"], replies["server 1"]]
+        shares = _shares(both, "share", self._vectors.model_bits)
+        opened = release(*shares, reason="the noisy model is the round's public result")
+        parameters, within = self._vectors.decode_model(opened), None
+        if "count" in both[0]:
+            counted = release(
+                *_shares(both, "count", COUNT_BITS), reason="the clip bound follows the noisy number of norms within it"
+            )
+            within = math.ldexp(int(counted.view(np.int64)[0]), -COUNT_BITS)
         cost = RoundCost(
             online_seconds=max(reply["online_seconds"] for reply in both),
             online_bytes=(both[0]["online_bytes"], both[1]["online_bytes"]),
@@ -233,7 +237,7 @@ class TwoServerEngine(Engine):
             download_bytes=sum(len(reply["share"]) for reply in both),
         )
         self._upload_bytes = 0
-        return Aggregation(parameters, cost)
+        return Aggregation(parameters, cost, within)
 
     def close(self) -> None:
         for channel in self._channels.values():
@@ -365,6 +369,11 @@ class EmbeddedEngine(TwoServerEngine):
             modules["dealer"] = f"{here}.dealer"
         settings = {"name": "embedded", "preprocessing": preprocessing}
         super().__init__(parameters, vectors, modules, settings, **options)
+
+
+def _shares(replies: Sequence[dict[str, Any]], name: str, scale_bits: int) -> list[VectorShare]:
+    """Both servers' shares of one result."""
+    return [VectorShare(np.frombuffer(reply[name], dtype="<u8"), scale_bits, k) for k, reply in enumerate(replies)]
 
 
 def _error(message: dict[str, Any]) -> ProtocolError:

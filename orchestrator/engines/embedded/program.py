@@ -19,12 +19,21 @@ from mpc_programs.rules import PROGRAMS, RULES, RoundParameters, factors, weight
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.openings import open_ring64
 from orchestrator.engines.embedded.preprocessing import Demand, Tally
-from orchestrator.sharing.fixed_point import SCALAR_BITS, VectorFormat
+from orchestrator.sharing.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat
 from orchestrator.sharing.ring import MASK128, reduce64, truncate
 from orchestrator.sharing.shares import ScalarShare, VectorShare
 from orchestrator.sharing.upload import Correlated, Upload
 
-__all__ = ["PROGRAMS", "absorb", "aggregate", "demand", "scaled_sum", "score_names", "secret_factors"]
+__all__ = [
+    "PROGRAMS",
+    "absorb",
+    "aggregate",
+    "demand",
+    "scaled_sum",
+    "score_names",
+    "secret_factors",
+    "separate_count",
+]
 
 
 def score_names(parameters: RoundParameters) -> list[str]:
@@ -85,6 +94,16 @@ async def aggregate(
 def absorb(model: VectorShare, update: Correlated) -> VectorShare:
     """The model's share plus <a lam> of one upload: the part of the round that can be done when the upload arrives."""
     return VectorShare(model.values + update.product, model.scale_bits, model.owner)
+
+
+def separate_count(uploads: Sequence[Upload], owner: int) -> tuple[list[Upload], VectorShare]:
+    """The uploads without their last scalar, and the sum of these: how many norms are at most C.
+
+    Inputs: bits at `COUNT_BITS`. Output: one element at that scale, Z_2^64; exact. Leakage: none, nothing is opened. It
+    is masked by every client's own randomness, so that both servers' shares show only their sum.
+    """
+    total = reduce64([sum(upload.scalars[-1] for upload in uploads)])
+    return [replace(upload, scalars=upload.scalars[:-1]) for upload in uploads], VectorShare(total, COUNT_BITS, owner)
 
 
 async def scaled_sum(

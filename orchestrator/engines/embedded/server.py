@@ -27,19 +27,23 @@ from orchestrator.engines.embedded.ot import OtExtension
 from orchestrator.engines.embedded.pool import Pool, Prepared
 from orchestrator.engines.embedded.preprocessing import Batch
 from orchestrator.engines.embedded.process import Assignment, begin
-from orchestrator.engines.embedded.program import absorb, aggregate, demand, score_names
+from orchestrator.engines.embedded.program import absorb, aggregate, demand, score_names, separate_count
 from orchestrator.engines.embedded.tls import Identity
 from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
 from orchestrator.privacy.noise import noise_ring64
 from orchestrator.sharing.envelope import Keypair
-from orchestrator.sharing.fixed_point import VectorFormat
+from orchestrator.sharing.fixed_point import COUNT_BITS, VectorFormat
 from orchestrator.sharing.shares import VectorShare
 from orchestrator.sharing.upload import Correlated, Upload, UploadHeader, unpack_upload
 
 __all__ = ["PROTOCOL", "EmbeddedServer", "Server", "main", "run_with"]
 
-PROTOCOL = "safegnn 2"
+PROTOCOL = "safegnn 3"
 """Two servers that run different versions of the protocol refuse each other."""
+
+
+_NoiseKey = tuple[int, float, float]
+"""A round, and the standard deviations of its noise."""
 
 
 class Server(ABC):
@@ -72,7 +76,7 @@ class Server(ABC):
         own = model if self.index == 0 else np.zeros_like(model)
         self._model = VectorShare(own, self._vectors.model_bits, self.index)
         self._start = self._model  # with what the coming round's uploads add to it
-        self._noise: Pool[tuple[int, float], np.ndarray] = Pool(self._draw, "noise")
+        self._noise: Pool[_NoiseKey, tuple[np.ndarray, np.ndarray]] = Pool(self._draw, "noise")
         self._position.enter("handshake", 0)
         self._agree(
             {
@@ -88,13 +92,13 @@ class Server(ABC):
     def prepare(self, order: dict[str, Any]) -> None:
         """Take over what is public about a coming round and begin with what the round needs; returns at once."""
         self._take_over(order)
-        if self._noise_stddev:
-            self._noise.fill((order["round"], self._noise_stddev))
+        self._noise.fill((order["round"], self._noise_stddev, self._count_stddev or 0.0))
 
     def _take_over(self, order: dict[str, Any]) -> None:
-        self._terms = [order["parameters"], order["noise_stddev"]]
+        self._terms = [order["parameters"], order["noise_stddev"], order["count_stddev"]]
         self._parameters = RoundParameters(**order["parameters"])
         self._noise_stddev: float = order["noise_stddev"]
+        self._count_stddev: float | None = order["count_stddev"]
 
     @abstractmethod
     def compute(self, number: int, cohort: list[int], uploads: list[Upload]) -> tuple[VectorShare, dict[str, Any]]:
@@ -124,14 +128,27 @@ class Server(ABC):
             self._start = absorb(self._start, shares.update)
 
     def aggregate(self, order: dict[str, Any]) -> dict[str, Any]:
-        """One round; returns the reply for the orchestrator: the noisy share and what it cost."""
+        """One round; returns the reply for the orchestrator: the noisy shares and what they cost."""
         number, cohort = order["round"], order["cohort"]
-        uploads = self._complete(number, cohort)
+        uploads, count = self._complete(number, cohort), None
+        if self._count_stddev is not None:
+            uploads, count = separate_count(uploads, self.index)
         self._last_round = number  # from here on masks may have been used, whether the round succeeds or not
         result, cost = self.compute(number, cohort, uploads) if cohort else self._compute_nothing(number)
-        self._model = self._start = self._add_noise(result, number, cost)
+        (noise, count_noise), waited_seconds = self._noise.take((number, self._noise_stddev, self._count_stddev or 0.0))
+        started = time.perf_counter()
+        self._model = self._start = _add(result, noise)
+        released = (
+            {"share": self._model} if count is None else {"share": self._model, "count": _add(count, count_noise)}
+        )
+        cost["waited_seconds"] += waited_seconds
+        cost["online_seconds"] += time.perf_counter() - started
         self._position.enter("release", number)
-        return {"type": "result", "share": self._model.values.astype("<u8").tobytes(), **cost}
+        return {
+            "type": "result",
+            **{name: share.values.astype("<u8").tobytes() for name, share in released.items()},
+            **cost,
+        }
 
     def _complete(self, number: int, cohort: list[int]) -> list[Upload]:
         """The shares of every slot of the cohort, exactly as announced."""
@@ -173,23 +190,18 @@ class Server(ABC):
             raise self._peer.error(DisagreementError, f"holds another {', '.join(differing)} than server {self.index}")
 
     def _unpack(self, message: bytes, header: UploadHeader) -> Upload:
-        d, k = len(self._model.values), len(score_names(self._parameters))
+        d, k = len(self._model.values), len(score_names(self._parameters)) + (self._count_stddev is not None)
         return unpack_upload(message, header, d, k, self._program)
 
-    def _add_noise(self, share: VectorShare, number: int, cost: dict[str, Any]) -> VectorShare:
-        """The share with the round's own noise, which is used for nothing else; adds to the cost."""
-        if not self._noise_stddev:
-            return share
-        noise, waited_seconds = self._noise.take((number, self._noise_stddev))
-        started = time.perf_counter()
-        noisy = VectorShare(share.values + noise, share.scale_bits, share.owner)
-        cost["waited_seconds"] += waited_seconds
-        cost["online_seconds"] += time.perf_counter() - started
-        return noisy
+    def _draw(self, key: _NoiseKey) -> tuple[np.ndarray, np.ndarray]:
+        """A round's noise, for the aggregate and for the count, used for nothing else; runs in a thread of its own."""
+        _, noise_stddev, count_stddev = key
+        noise = noise_ring64(len(self._model.values), noise_stddev, self._vectors.model_bits)
+        return noise, noise_ring64(1, count_stddev, COUNT_BITS)
 
-    def _draw(self, key: tuple[int, float]) -> np.ndarray:
-        """A round's noise, of the standard deviation in the key; runs in a thread of its own."""
-        return noise_ring64(len(self._model.values), key[1], self._vectors.model_bits)
+
+def _add(share: VectorShare, noise: np.ndarray) -> VectorShare:
+    return VectorShare(share.values + noise, share.scale_bits, share.owner)
 
 
 class EmbeddedServer(Server):
@@ -209,9 +221,10 @@ class EmbeddedServer(Server):
             self._pool.fill((order["round"], self._parameters))
 
     def compute(self, number: int, cohort: list[int], uploads: list[Upload]) -> tuple[VectorShare, dict[str, Any]]:
-        prepared, waited_seconds = self._pool.take((number, self._parameters))
+        asked = time.perf_counter()
+        prepared, _ = self._pool.take((number, self._parameters))
+        self._agree_on_round(number, cohort)  # by then both have their correlations
         started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
-        self._agree_on_round(number, cohort)
         self._position.enter("online", number)
         ops = SharedArithmetic(self.index, prepared.batch)
         protocol = aggregate(ops, self._parameters, self._vectors, uploads, self._start, self._program)
@@ -222,7 +235,7 @@ class EmbeddedServer(Server):
             "rounds": self._peer.exchanges - exchanges,
             "preprocessing_seconds": prepared.seconds,
             "preprocessing_bytes": prepared.bytes,
-            "waited_seconds": waited_seconds,
+            "waited_seconds": started - asked,
             "startup_seconds": 0.0,
         }
 

@@ -51,6 +51,11 @@ class MpSpdzEngine(TwoServerEngine):
                 "privacy.sensitivity: bounded_weights with federation.sampling poisson has no MP-SPDZ program; "
                 "choose distinct, or another engine.name"
             )
+        if options.get("count_stddev") is not None:
+            raise ConfigError(
+                "privacy.clip: quantile changes the clip bound from round to round, and MP-SPDZ's programs are "
+                "compiled for one; choose fixed, or another engine.name"
+            )
         if program == "scalar-first" and vectors.weight_bits != SCALAR_BITS:
             raise ConfigError(f"sharing.weight_bits: scalar-first on MP-SPDZ takes {SCALAR_BITS}")
         Shape(program, protocol, parameters, 0)  # says so where the program cannot compute this

@@ -151,6 +151,38 @@ def test_cohorts_may_have_any_size_and_none_at_all(running_afresh):
         model = result.parameters
 
 
+@pytest.mark.parametrize("program", ["assisted", "scalar-first", "faithful"])
+def test_norms_within_the_clip_bound_are_counted_beside_the_aggregate(program):
+    with engine(program=program) as counting:
+        counting.start(MODEL)
+        model, norms = MODEL, [upload.norm for upload in uploads(1)]
+        middle = sum(norms) / 2
+        for number, (bound, expected) in enumerate(((64.0, 2), (middle, 1), (norms[0], 1), (min(norms) / 2, 0)), 1):
+            counting.prepare(number, 2, Terms(bound, count_stddev=0.0))
+            result = play(counting, number, uploads(1))
+            assert result.within == expected
+            moved = float64_aggregate(model, PARAMETERS, bound, uploads(1))
+            assert np.abs(result.parameters - moved).max() <= FORMAT.error_bound(2, 1.0)
+            model = result.parameters
+        counting.prepare(5, 0, Terms(1.0, count_stddev=0.0))
+        assert counting.aggregate(5, []).within == 0.0
+        counting.prepare(6, 2)
+        assert play(counting, 6).within is None
+
+
+def test_each_server_adds_noise_to_the_count():
+    """Rounds without clients release nothing else."""
+    with engine() as counting:
+        counting.start(np.zeros(1))
+        counts = []
+        for number in range(1, 201):
+            counting.prepare(number, 0, Terms(1.0, count_stddev=3.0))
+            counts.append(counting.aggregate(number, []).within)
+    counts = np.array(counts)
+    assert abs(counts.std() / (2**0.5 * 3.0) - 1) < 5 / (2 * len(counts)) ** 0.5
+    assert abs(counts.mean()) < 5 * 2**0.5 * 3.0 / len(counts) ** 0.5
+
+
 def test_a_cohort_of_another_size_than_was_prepared_is_refused():
     with engine() as refusing, pytest.raises(DisagreementError, match="announced the cohort"):
         refusing.start(MODEL)

@@ -11,9 +11,9 @@ from mpc_programs.rules import RoundParameters
 from orchestrator.engines.embedded import openings
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.preprocessing import Batch, Tally, deal
-from orchestrator.engines.embedded.program import PROGRAMS, absorb, aggregate, demand, score_names
+from orchestrator.engines.embedded.program import PROGRAMS, absorb, aggregate, demand, score_names, separate_count
 from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
-from orchestrator.sharing.fixed_point import VectorFormat
+from orchestrator.sharing.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat
 from orchestrator.sharing.ring import unpack_bits
 from orchestrator.sharing.shares import BitShare, VectorShare
 from orchestrator.sharing.upload import UploadHeader, share_update, unpack_upload
@@ -188,6 +188,25 @@ def test_everything_a_server_sends_or_learns_is_uniform(monkeypatch, program):
     if program == "faithful":  # its sums have 32 fractional bits and are raised to the model's 57: the rest is 0
         results = {key: p for key, p in results.items() if key[0] != "output share" or key[-1] > 0}
     assert min(results.values()) > 1e-5 / len(results), min(results, key=results.get)
+
+
+def test_each_servers_share_of_the_count_is_uniform_and_only_the_sum_is_the_count():
+    shares = ([], [])
+    for _ in range(2000):
+        parts = []
+        for slot, within in enumerate((True, True, False)):
+            headers = [UploadHeader(bytes(16), 1, slot, slot, server) for server in (0, 1)]
+            bit = np.ldexp(float(within), COUNT_BITS - SCALAR_BITS)
+            packed = share_update(np.zeros(1, np.uint64), [0.5, bit], headers)
+            parts.append([unpack_upload(packed[k], headers[k], 1, 2) for k in (0, 1)])
+        both = [separate_count([part[k] for part in parts], k) for k in (0, 1)]
+        assert all(len(upload.scalars) == 1 for uploads, _ in both for upload in uploads)
+        total = openings.release(both[0][1], both[1][1], reason="the result under test")
+        assert total.view(np.int64)[0] == 2 * 2**COUNT_BITS
+        for k in (0, 1):
+            shares[k].append(both[k][1].values)
+    results = dict(p_values({("count", k): values for k, values in enumerate(shares)}))
+    assert min(results.values()) > 1e-5 / len(results)
 
 
 def test_that_test_notices_a_broken_mask(monkeypatch):
