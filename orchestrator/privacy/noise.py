@@ -11,7 +11,7 @@ Formal guarantees:
 * OpenDP hands over 64 bits and would saturate. That, and all else that exactness does not survive, begins at 2^63
   steps, more than 10 s (`VectorFormat.check_noise`): with a probability below 2e-23 a value.
 
-One value takes some 15 microseconds, so a server draws its noise ahead, while clients train.
+One value takes some 18 microseconds, so a server draws its noise ahead, while clients train.
 """
 
 from __future__ import annotations

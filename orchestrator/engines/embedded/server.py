@@ -138,17 +138,14 @@ class Server(ABC):
         (noise, count_noise), waited_seconds = self._noise.take((number, self._noise_stddev, self._count_stddev or 0.0))
         started = time.perf_counter()
         self._model = self._start = _add(result, noise)
-        released = (
-            {"share": self._model} if count is None else {"share": self._model, "count": _add(count, count_noise)}
-        )
+        released = {"share": self._model}
+        if count is not None:
+            released["count"] = _add(count, count_noise)
         cost["waited_seconds"] += waited_seconds
         cost["online_seconds"] += time.perf_counter() - started
         self._position.enter("release", number)
-        return {
-            "type": "result",
-            **{name: share.values.astype("<u8").tobytes() for name, share in released.items()},
-            **cost,
-        }
+        shares = {name: share.values.astype("<u8").tobytes() for name, share in released.items()}
+        return {"type": "result", **shares, **cost}
 
     def _complete(self, number: int, cohort: list[int]) -> list[Upload]:
         """The shares of every slot of the cohort, exactly as announced."""
