@@ -312,6 +312,11 @@ def processes_with(mark: str) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc on this system")
+def heed_interrupts():
+    """A shell lets what it starts in the background, such as a test run, ignore Ctrl-C, and that is inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_is_one_line_and_leaves_a_run_that_resumes(tmp_path, safegnn):
     """Started by a script without `__name__` guard, which no client process may run again."""
     script = tmp_path / "script.py"
@@ -327,6 +332,7 @@ def test_ctrl_c_is_one_line_and_leaves_a_run_that_resumes(tmp_path, safegnn):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=heed_interrupts,
     )
     with process:
         assert process.stderr.readline().startswith("round 1/60  val AUC ")

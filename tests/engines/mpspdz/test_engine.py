@@ -271,6 +271,8 @@ def test_an_interrupted_orchestrator_leaves_no_process(standin, pids, tmp_path, 
         cwd=Path(__file__).parents[3],
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        # A shell lets what it starts in the background ignore Ctrl-C, and that is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with process:
         found = pids(2)
