@@ -311,12 +311,12 @@ def processes_with(mark: str) -> list[int]:
     return found
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc on this system")
 def heed_interrupts():
     """A shell lets what it starts in the background, such as a test run, ignore Ctrl-C, and that is inherited."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc on this system")
 def test_ctrl_c_is_one_line_and_leaves_a_run_that_resumes(tmp_path, safegnn):
     """Started by a script without `__name__` guard, which no client process may run again."""
     script = tmp_path / "script.py"
