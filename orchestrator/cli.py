@@ -125,9 +125,13 @@ def train(
         f"{costs['online_seconds']:.3f} s, {costs['online_bytes_server0'] / 1000:.1f} kB between the servers each way, "
         f"upload {costs['upload_bytes_per_client'] / 1000:.0f} kB per client"
     )
-    if (privacy := summary["privacy"]) is not None:
+    if (privacy := summary["privacy"]) is None:
+        if settings.privacy.noise_multiplier > 0:
+            _out.print("no epsilon is stated: none is proven for these settings, or none was asked for")
+    else:
+        whose = "simulated, of a run on shares; privacy" if privacy["simulated"] else "privacy"
         _out.print(
-            f"privacy of a client's whole data: epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} "
+            f"{whose} of a client's whole data: epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} "
             f"({privacy['adjacency']}, accountant {privacy['accountant']}) to whoever sees the released models; to "
             f"another client {privacy['views']['client']:.4g}; to a server, which knows the cohorts, at most "
             f"{privacy['views']['server']:.4g}",
@@ -259,19 +263,18 @@ def reproduce(
         _log.print(f"{error}; the synthetic stand-in takes its place", soft_wrap=True)
         settings = _settings([f"synthetic-{settings.data.name}"], config, set_, None, engine)
     warm_up()
-    from orchestrator.reproduction import EXPERIMENTS, markdown
+    from orchestrator.reproduction import markdown, settings_of
     from orchestrator.reproduction import reproduce as run
 
-    if experiment not in EXPERIMENTS:
-        raise ConfigError(f"no experiment '{experiment}'; there are: {', '.join(EXPERIMENTS)}")
-    count = len(EXPERIMENTS[experiment](settings)) * seeds * settings.federation.rounds
-    with _progress(count) as advance:
-        result = run(experiment, settings, seeds, observe=advance)
+    compared = settings_of(experiment, settings)
+    with _progress(len(compared) * seeds * settings.federation.rounds) as advance:
+        result = run(experiment, settings, compared, seeds, observe=advance)
     if as_json:
         _print_json(result.as_dict())
         return
     _out.print(markdown(result), soft_wrap=True)
-    _out.print(f"epsilon at delta {result.delta:g}; table and curves: {result.folder}", soft_wrap=True)
+    simulated = ", of the run on shares that plaintext simulates" if engine == "plaintext" else ""
+    _out.print(f"epsilon at delta {result.delta:g}{simulated}; table and curves: {result.folder}", soft_wrap=True)
 
 
 @app.command()

@@ -48,9 +48,10 @@ def report(folder: RunFolder, title: str) -> dict[str, Any]:
 def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
     """What a run may claim about the privacy of its clients; None where it may claim nothing.
 
-    `views` are epsilons after the last round: an outsider's, which is `epsilon`, another client's, and a server's for
-    the client that was drawn most often, in `participations` rounds. Clip bound, sensitivity and noise are those of the
-    last round. `stopped` says why training ended early.
+    `simulated`: nobody was protected, a run on shares with these settings would be. `views` are epsilons after the last
+    round: an outsider's, which is `epsilon`, another client's, and a server's for the client that was drawn most often,
+    in `participations` rounds. Clip bound, sensitivity and noise are those of the last round. `stopped` says why
+    training ended early.
 
     Raises:
         RunError: the run's record of its releases is missing or damaged.
@@ -70,6 +71,7 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
     most, last = max(drawn.values(), default=0), records[-1]["round"]
     stopped = budget.refusal(last + 1) if last < config.federation.rounds and not budget.allows(last + 1) else None
     return {
+        "simulated": config.engine.name == "plaintext",
         "epsilon": budget.epsilon,
         "delta": plan.delta,
         "adjacency": plan.adjacency,

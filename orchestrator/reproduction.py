@@ -24,7 +24,7 @@ from orchestrator.privacy.statement import calibrate
 from orchestrator.runs import RunFolder
 from orchestrator.training import RoundResult, train
 
-__all__ = ["EXPERIMENTS", "Reproduction", "Row", "markdown", "reproduce"]
+__all__ = ["EXPERIMENTS", "Reproduction", "Row", "markdown", "reproduce", "settings_of"]
 
 _PAPER_MULTIPLIERS = (1.341, 0.03166, 0.001)
 _PAPER_CLIP_NORM = 10.0
@@ -107,23 +107,32 @@ EXPERIMENTS: dict[str, Callable[[Config], dict[str, Config]]] = {
 """What `reproduce` can run: from one configuration to the settings that are compared."""
 
 
-def reproduce(
-    experiment: str,
-    config: Config,
-    seeds: int = 5,
-    observe: Callable[[str, RoundResult], None] = lambda name, result: None,
-) -> Reproduction:
-    """Train every setting with `seeds` seeds, from config.seed on; write `table.md`, `table.csv` and `curves.png`.
-
-    Args:
-        observe: called after every round with the setting and seed.
+def settings_of(experiment: str, config: Config) -> dict[str, Config]:
+    """The settings that an experiment compares, by name.
 
     Raises:
         ConfigError: the experiment is unknown or does not fit the configuration.
     """
     if experiment not in EXPERIMENTS:
         raise ConfigError(f"no experiment '{experiment}'; there are: {', '.join(EXPERIMENTS)}")
-    settings = EXPERIMENTS[experiment](config)
+    return EXPERIMENTS[experiment](config)
+
+
+def reproduce(
+    experiment: str,
+    config: Config,
+    settings: Mapping[str, Config],
+    seeds: int = 5,
+    observe: Callable[[str, RoundResult], None] = lambda name, result: None,
+) -> Reproduction:
+    """Train every setting with `seeds` seeds, from config.seed on; write `table.md`, `table.csv` and `curves.png`.
+
+    Args:
+        experiment: its name, for the titles.
+        config: what the settings have in common.
+        settings: as `settings_of` gives them; the last one has noise.
+        observe: called after every round with the setting and seed.
+    """
     parent = RunFolder.create(config, f"reproduce-{experiment}-{config.data.name}")
     records: dict[str, list[list[dict[str, Any]]]] = {}
     for name, own in settings.items():
@@ -138,7 +147,7 @@ def reproduce(
         f"{experiment}: {config.data.name}, {config.method.name}, {config.federation.cohort} of {config.clients.count}"
     )
     plot_settings(records, parent.path / "curves.png", f"{title} clients a round, {seeds} seeds")
-    result = Reproduction(parent.path, config.privacy.delta if experiment != "table2" else _PAPER_DELTA, rows)
+    result = Reproduction(parent.path, list(settings.values())[-1].privacy.delta, rows)
     pd.DataFrame([row.as_dict() for row in rows]).to_csv(parent.path / "table.csv", index=False)
     (parent.path / "table.md").write_text(markdown(result), encoding="utf-8")
     return result

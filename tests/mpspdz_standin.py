@@ -56,7 +56,7 @@ def write_certificate(folder: Path, party: int, until: datetime | None = None, l
 def write_party(home: Path, body: str, protocol: str = "semi2k") -> None:
     """A party that runs `body`, Python text."""
     path = home / f"{protocol}-party.x"
-    path.write_text(f"#!{sys.executable}\nimport os, sys, time\nfrom pathlib import Path\n{body}\n")
+    path.write_text(f"#!{sys.executable}\nimport os, signal, sys\nfrom pathlib import Path\n{body}\n")
     path.chmod(0o755)
 
 

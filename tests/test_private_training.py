@@ -65,7 +65,7 @@ def test_every_round_states_the_epsilon_so_far(tiny, tmp_path, sampling, sampler
     assert report["epsilon"] == plan.epsilon(3) == report["views"]["outsider"]
     assert (report["delta"], report["adjacency"], report["accountant"]) == (1e-3, plan.adjacency, "rdp")
     most = max(Counter(client for result in results for client in result.cohort).values())
-    assert report["participations"] == most
+    assert report["participations"] == most and report["simulated"]
     assert report["views"]["client"] == plan.epsilon(3, "client")
     assert report["views"]["server"] == plan.epsilon(most, "server")
     assert report["server_stddev"] == pytest.approx(2.0 * 2 * 0.5, rel=1e-4) and report["stopped"] is None

@@ -13,7 +13,7 @@ from orchestrator.config import load_config
 from orchestrator.errors import ConfigError
 from orchestrator.metrics import METRICS, moving_average
 from orchestrator.privacy.plan import VIEWS
-from orchestrator.reproduction import EXPERIMENTS, Reproduction, Row, markdown, reproduce
+from orchestrator.reproduction import Reproduction, Row, markdown, reproduce, settings_of
 from orchestrator.runs import RunFolder
 
 TINY = [
@@ -35,7 +35,9 @@ def tiny(tmp_path, *more):
 
 def test_table2_runs_the_papers_settings_with_every_seed(tmp_path):
     seen = []
-    result = reproduce("table2", tiny(tmp_path), 2, lambda name, outcome: seen.append((name, outcome.round)))
+    config = tiny(tmp_path)
+    settings = settings_of("table2", config)
+    result = reproduce("table2", config, settings, 2, lambda name, outcome: seen.append((name, outcome.round)))
     assert [row.noise_multiplier for row in result.rows] == [0.0, 1.341, 0.03166, 0.001]
     assert seen[:4] == [
         ("non-private, seed 31", 1),
@@ -56,7 +58,7 @@ def test_the_papers_epsilons_stand_beside_honest_ones():
     from orchestrator.reproduction import _row
 
     record = {"round": 500, "val": dict.fromkeys(METRICS, 0.5)}
-    rows = {name: _row(name, own, [[record]]) for name, own in EXPERIMENTS["table2"](config).items()}
+    rows = {name: _row(name, own, [[record]]) for name, own in settings_of("table2", config).items()}
     assert rows["σ = 1.341"].epsilon_paper == pytest.approx(9.43, abs=0.005)
     assert rows["σ = 1.341"].epsilon["outsider"] == pytest.approx(20.18, abs=0.005)
     assert rows["σ = 0.03166"].epsilon_paper == pytest.approx(4.97e5, rel=0.002)
@@ -65,11 +67,11 @@ def test_the_papers_epsilons_stand_beside_honest_ones():
 
 def test_the_operating_point_keeps_its_targets(tmp_path):
     config = tiny(tmp_path, "privacy.clip_norm=1", "privacy.sensitivity=bounded_weights")
-    settings = EXPERIMENTS["operating-point"](config)
+    settings = settings_of("operating-point", config)
     assert list(settings) == ["non-private", "ε = 8", "ε = 4", "ε = 2", "ε = 1"]
     sigmas = [own.privacy.noise_multiplier for own in settings.values()]
     assert sigmas[0] == 0 and sigmas[1:] == sorted(sigmas[1:])
-    result = reproduce("operating-point", config, 1)
+    result = reproduce("operating-point", config, settings, 1)
     for row, target in zip(result.rows[1:], (8, 4, 2, 1), strict=True):
         assert target * 0.999 < row.epsilon["outsider"] <= target
 
@@ -82,10 +84,10 @@ def test_an_undefined_metric_is_said_to_be():
 
 def test_unknown_experiments_and_samplings_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"no experiment 'table3'; there are: table2, operating-point"):
-        reproduce("table3", tiny(tmp_path))
+        settings_of("table3", tiny(tmp_path))
     config = tiny(tmp_path, "privacy.clip_norm=1", "federation.sampling=with_replacement")
     with pytest.raises(ConfigError, match=r"federation\.sampling"):
-        reproduce("operating-point", config)
+        settings_of("operating-point", config)
 
 
 def test_the_command_prints_one_json_document(tmp_path):

@@ -85,13 +85,21 @@ def error_bound(config: Config, cohort: int, largest_coordinate: float) -> float
 
 
 def privacy_plan(config: Config) -> PrivacyPlan | None:
-    """What the run may claim; None without noise, without an accountant, or where none is valid for the sampling.
+    """What the run may claim; None without noise, without an accountant, or where none is valid for what is run.
 
     Raises:
-        ConfigError: the noise is too fine for the ring's grid, or the budget does not allow a single round.
+        ConfigError: the noise is too fine for the ring's grid, the budget does not allow a single round, or nothing can
+            watch over it.
     """
     privacy, sampler = config.privacy, _SAMPLERS.get(config.federation.sampling)
     if privacy.noise_multiplier == 0 or privacy.accountant is None or sampler is None:
+        return None
+    if not _proven(config):
+        if privacy.epsilon_budget is not None:
+            raise ConfigError(
+                "privacy.epsilon_budget: no epsilon is proven for MP-SPDZ's arithmetic and for engine.program = "
+                "faithful; choose engine.name = embedded with another program"
+            )
         return None
     plan = PrivacyPlan(
         sampler=sampler,
@@ -116,6 +124,12 @@ def privacy_plan(config: Config) -> PrivacyPlan | None:
             f"{first:.4g} at privacy.delta = {privacy.delta:g}"
         )
     return plan
+
+
+def _proven(config: Config) -> bool:
+    """Whether the sensitivity's proof covers the arithmetic, see docs/privacy.md: what plaintext simulates it does."""
+    chosen = config.engine
+    return chosen.name == "plaintext" or (chosen.name == "embedded" and chosen.program != "faithful")
 
 
 def with_clip_norm(config: Config, clip_norm: float | None) -> Config:

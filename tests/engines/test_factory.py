@@ -7,7 +7,7 @@ import pytest
 from mpc_programs.rules import PROGRAMS, RULES, RoundParameters
 from orchestrator.config import EngineConfig, MethodConfig, load_config
 from orchestrator.engines.embedded.engine import EmbeddedEngine
-from orchestrator.engines.factory import create_engine, error_bound, round_parameters, vector_format
+from orchestrator.engines.factory import create_engine, error_bound, privacy_plan, round_parameters, vector_format
 from orchestrator.engines.mpspdz.engine import MpSpdzEngine
 from orchestrator.engines.mpspdz.installation import PARTIES
 from orchestrator.engines.plaintext import PlaintextEngine
@@ -93,3 +93,13 @@ def test_a_clip_norm_too_small_for_the_format_is_refused():
     config = load_config(overrides=["privacy.clip_norm=1e-9"])
     with pytest.raises(ConfigError, match=r"privacy\.clip_norm = 1e-09 is too small: .* at least 6\.1"):
         create_engine(config)
+
+
+@pytest.mark.parametrize("chosen", ["engine.name=mpspdz", "engine.program=faithful"])
+def test_no_epsilon_is_stated_for_arithmetic_that_the_proof_does_not_cover(chosen):
+    noisy = ["privacy.clip_norm=1", "privacy.noise_multiplier=2"]
+    assert privacy_plan(load_config(overrides=noisy)) is not None
+    assert privacy_plan(load_config(overrides=[*noisy, "engine.program=scalar-first"])) is not None
+    assert privacy_plan(load_config(overrides=[*noisy, chosen])) is None
+    with pytest.raises(ConfigError, match=r"^privacy\.epsilon_budget: no epsilon is proven"):
+        privacy_plan(load_config(overrides=[*noisy, chosen, "privacy.epsilon_budget=50"]))

@@ -6,6 +6,8 @@ receives a round number and counts. See `preprocessing` for what it sends. Run: 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from orchestrator.engines.embedded.channel import Channel, Position, accept, ready
 from orchestrator.engines.embedded.preprocessing import Demand, deal
 from orchestrator.engines.embedded.process import begin
@@ -23,22 +25,24 @@ def serve(servers: dict[str, Channel], position: Position) -> None:
                 request = channel.receive_message()
             except PeerLostError:
                 return
-            position.round = request["round"]
-            if position.round not in batches:
+            number = request["round"]
+            position.enter("preprocessing", number)
+            if number not in batches:
                 first, second = deal(Demand(*request["demand"]))
-                batches[position.round] = {"server 0": first, "server 1": second}
-            channel.send(batches[position.round].pop(channel.peer))
-            if not batches[position.round]:
-                del batches[position.round]
+                batches[number] = {"server 0": first, "server 1": second}
+            channel.send(batches[number].pop(channel.peer))
+            if not batches[number]:
+                del batches[number]
 
 
-def main() -> None:
+def main(follow: Callable[[dict[str, Channel], Position], None] = serve) -> None:
+    """Meet both servers, then do what `follow` says until a connection closes."""
     assignment, identity, listener = begin({})
-    position = Position("preprocessing")
+    position = Position()
     both = ("server 0", "server 1")
     servers = accept(listener, both, identity, assignment.session, position, assignment.timeout_sec)
     listener.close()
-    serve(servers, position)
+    follow(servers, position)
 
 
 if __name__ == "__main__":

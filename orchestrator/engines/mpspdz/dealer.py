@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.engines.embedded.channel import Channel, Position, accept
-from orchestrator.engines.embedded.process import begin
+from orchestrator.engines.embedded.channel import Channel, Position
+from orchestrator.engines.embedded.dealer import main
 from orchestrator.engines.mpspdz.compiler import compile_program
 from orchestrator.engines.mpspdz.installation import Installation
 from orchestrator.engines.mpspdz.party import Party, PartyError, PortInUseError
 from orchestrator.engines.mpspdz.shape import Shape
 from orchestrator.errors import ConfigError, PeerLostError
 
-__all__ = ["main"]
+__all__ = ["serve"]
 
 _HOST = "127.0.0.1"
 
 
-def serve(servers: dict[str, Channel], position: Position, timeout_sec: float) -> None:
+def serve(servers: dict[str, Channel], position: Position) -> None:
     """Run a party whenever server 0 says so, until its connection closes."""
     first = servers["server 0"]
     while True:
@@ -32,21 +32,21 @@ def serve(servers: dict[str, Channel], position: Position, timeout_sec: float) -
         try:
             order = first.receive_message()
             position.enter("online", order["round"])
-            reply = {"port": order["port"], **_run(order, first, timeout_sec)}
+            reply = {"port": order["port"], **_run(order, first)}
             for channel in servers.values():
                 channel.send_message(reply)
         except PeerLostError:
             return
 
 
-def _run(order: dict[str, Any], first: Channel, timeout_sec: float) -> dict[str, Any]:
+def _run(order: dict[str, Any], first: Channel) -> dict[str, Any]:
     """What the dealer's party sent; or what went wrong, and whether that was its own fault."""
     shape = Shape(order["program"], "dealer-ring", RoundParameters(**order["parameters"]), order["length"])
     installation = Installation(Path(order["home"]))
     try:
         compiled = compile_program(installation, shape, Path(order["cache"]))
         with Party(installation, shape, compiled, 2, Path(order["scratch"])) as party:
-            cost = party.run(_HOST, order["port"], timeout_sec, {first: _abandon})
+            cost = party.run(_HOST, order["port"], first.timeout_sec, {first: _abandon})
     except PartyError as error:
         return {
             "error": f"its party {error}",
@@ -64,14 +64,5 @@ def _abandon() -> None:
     raise PartyError("nobody waits for the result any more", blamed="other")
 
 
-def main() -> None:
-    assignment, identity, listener = begin({})
-    position = Position("start")
-    both = ("server 0", "server 1")
-    servers = accept(listener, both, identity, assignment.session, position, assignment.timeout_sec)
-    listener.close()
-    serve(servers, position, assignment.timeout_sec)
-
-
 if __name__ == "__main__":
-    main()
+    main(serve)

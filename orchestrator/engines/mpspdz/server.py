@@ -61,9 +61,8 @@ class MpSpdzServer(Server):
         }
 
     def compute(self, number: int, cohort: list[int], uploads: list[Upload]) -> tuple[VectorShare, dict[str, Any]]:
-        started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
         self._agree_on_round(number, cohort)
-        own_seconds = time.perf_counter() - started
+        started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
         inputs, outputs = self._inputs(uploads), self._output_count()
         ring_bits = self._shape.ring_bits
         try:
@@ -79,7 +78,7 @@ class MpSpdzServer(Server):
         resumed = time.perf_counter()
         result = self._result(shares, uploads)
         ended = time.perf_counter()
-        online_seconds = own_seconds + cost.online_seconds + ended - resumed
+        online_seconds = cost.online_seconds + ended - resumed
         return result, {
             "online_seconds": online_seconds,
             "online_bytes": cost.online_bytes + self._peer.sent_bytes - sent,

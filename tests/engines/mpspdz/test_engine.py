@@ -115,7 +115,7 @@ def test_without_room_in_memory_files_lie_in_the_temporary_folder(tmp_path, monk
     ],
 )
 def test_a_killed_or_stopped_party_names_its_server(engine, tmp_path, protocol, index, peer, death, reason):
-    body = f"if index == {index}:\n    import signal\n    os.kill(os.getpid(), signal.{death})\ntime.sleep(60)"
+    body = f"if index == {index}:\n    os.kill(os.getpid(), signal.{death})\nsignal.pause()"
     kind = PeerLostError if death == "SIGKILL" else PeerTimeoutError
     with engine(protocol, body, timeout_sec=3.0) as struck, pytest.raises(kind, match=reason) as caught:
         play_from_start(struck)
@@ -131,9 +131,9 @@ with open(home / "ports", "a") as log:
     log.write(sys.argv[sys.argv.index("-pn") + 1] + chr(10))
 if index == {index} and once("busy"):
     say("semi2k-port-in-use.txt")
-    time.sleep(60)
+    signal.pause()
 if not (home / "busy").exists():
-    time.sleep(60)
+    signal.pause()
 result()"""
     with engine(protocol, body) as running:
         assert np.abs(play_from_start(running).parameters - MODEL + 0.75).max() < 1e-6
@@ -210,7 +210,7 @@ def test_programs_that_cannot_compute_what_is_asked_are_refused_by_name(standin)
 REPORT_AND_HANG = """
 with open(home / "pids", "w") as pipe:
     pipe.write(f"{index} {os.getpid()}" + chr(10))
-time.sleep(60)"""
+signal.pause()"""
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_a_killed_party_is_reported_by_its_signal(party):
 
 def test_a_stalled_party_is_ended(party):
     write_party(
-        party.installation.home, "Path('pid').write_text(str(os.getpid()))\nprint('hm', flush=True)\ntime.sleep(60)"
+        party.installation.home, "Path('pid').write_text(str(os.getpid()))\nprint('hm', flush=True)\nsignal.pause()"
     )
     with pytest.raises(PartyError, match=r"took more than 1 s: hm") as caught:
         party.run("localhost", 5000, 1.0)
@@ -96,13 +96,13 @@ def test_a_stalled_party_is_ended(party):
 
 
 def test_a_busy_port_is_no_reason_to_try_for_ever(party):
-    write_party(party.installation.home, f"{say('semi2k-port-in-use.txt')}\ntime.sleep(60)")
+    write_party(party.installation.home, f"{say('semi2k-port-in-use.txt')}\nsignal.pause()")
     with pytest.raises(PortInUseError, match="a port from 5000 to 5001 is in use"):
         party.run("localhost", 5000, 20.0)
 
 
 def test_a_party_ends_when_nobody_waits_for_it(party):
-    write_party(party.installation.home, "print('here', flush=True)\ntime.sleep(60)")
+    write_party(party.installation.home, "print('here', flush=True)\nsignal.pause()")
     left, right = socket.socketpair()
     threading.Timer(0.05, right.close).start()
 
