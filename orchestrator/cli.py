@@ -21,6 +21,7 @@ from mpc_programs.rules import PROGRAMS
 from orchestrator.config import Config, load_config, preset_names
 from orchestrator.engines.mpspdz.installation import PARTIES
 from orchestrator.errors import ConfigError, DataError, SafeGNNError
+from orchestrator.registry import METHODS
 
 __all__ = ["main"]
 
@@ -88,6 +89,7 @@ def train(
     from orchestrator.engines.factory import create_engine
     from orchestrator.graphs import ego_networks, load_graph
     from orchestrator.report import privacy_report, report
+    from orchestrator.similarity import draw_similarity
     from orchestrator.training import train as run
 
     # Settings and data at fault leave no folder behind.
@@ -109,11 +111,12 @@ def train(
         )
     summary = report(folder, f"{settings.data.name}, {settings.method.name}, {settings.engine.name} engine")
     summary["privacy"] = privacy_report(folder, settings)
+    draw_similarity(folder, graph, settings)
     if as_json:
         _print_json(summary)
         return
     table = Table("after the last round", "validation", "mean of 20 rounds", "test")
-    for metric in ("accuracy", "auc", "delta_sp", "delta_eo"):
+    for metric in summary["test"]:
         table.add_row(metric, *(_number(group[metric]) for group in (summary, summary["ma20"], summary["test"])))
     _out.print(table)
     for mask, reasons in summary["undefined"].items():
@@ -149,18 +152,30 @@ def compare(
     set_: Overrides = None,
     data_dir: DataDir = None,
     engines: Annotated[
-        str, typer.Option("--engines", help="Which, e.g. plaintext,embedded,mpspdz.")
-    ] = "plaintext,embedded",
+        str | None,
+        typer.Option("--engines", help="Which; default plaintext,embedded, and plaintext alone with --methods."),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option("--methods", help=f"Compare these instead, of {', '.join(METHODS)} and centralised."),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="With --methods: runs of each.")] = 1,
     protocol: Protocol = None,
     program: Program = None,
     as_json: Json = False,
 ) -> None:
-    """Train in plaintext and on secret shares from the same seeds; overlay the curves."""
-    settings = _settings(preset, config, set_, data_dir, None, protocol, program)
-    chosen = _choices("--engines", [name.strip() for name in engines.split(",")], ("plaintext", "embedded", "mpspdz"))
+    """Train in plaintext and on secret shares from the same seeds; overlay the curves. Or compare methods."""
+    names = [name.strip() for name in (engines or ("plaintext" if methods else "plaintext,embedded")).split(",")]
+    chosen = _choices("--engines", names, ("plaintext", "embedded", "mpspdz"))
+    if methods and len(chosen) > 1:
+        raise ConfigError(f"--engines {','.join(chosen)}: with --methods expected one")
+    settings = _settings(preset, config, set_, data_dir, chosen[0] if methods else None, protocol, program)
     from orchestrator.clients import warm_up
 
     warm_up()
+    if methods:
+        _compare_methods(settings, [name.strip() for name in methods.split(",")], seeds, as_json)
+        return
     from orchestrator.comparison import compare as run
 
     with _progress(len(chosen) * settings.federation.rounds) as advance:
@@ -183,6 +198,20 @@ def compare(
             f"{result.max_model_difference:.3g}, at most {result.worst_share_of_bound:.2f} of the fixed-point bound"
         )
     _out.print(f"curves: {result.folder / 'comparison.png'}", soft_wrap=True)
+
+
+def _compare_methods(settings: Config, methods: list[str], seeds: int, as_json: bool) -> None:
+    from orchestrator.method_comparison import compare_methods, markdown
+
+    with _progress(len(methods) * seeds * settings.federation.rounds) as advance:
+        result = compare_methods(settings, methods, seeds, observe=advance)
+    if as_json:
+        _print_json(result.as_dict())
+        return
+    _out.print(markdown(result), soft_wrap=True)
+    _out.print(
+        f"test nodes, mean ± standard deviation over {seeds} seeds; runs, curves: {result.folder}", soft_wrap=True
+    )
 
 
 @app.command()
@@ -539,8 +568,10 @@ def _progress(total: int) -> Iterator[Callable[[str, Any], None]]:
         def advance(engine: str, result: Any) -> None:
             nonlocal done
             done = done + 1 if done else result.round  # a resumed run does not begin with round 1
-            auc, cost = result.evaluations["val"].auc, result.cost
-            text = f"val AUC {_number(auc)}  online {cost.online_seconds:.3f} s  {sum(cost.online_bytes) / 1000:.1f} kB"
+            values, cost = result.evaluations["val"].as_dict(), result.cost
+            name, label = ("auc", "AUC") if "auc" in values else ("accuracy", "accuracy")
+            text = f"val {label} {_number(values[name])}  online {cost.online_seconds:.3f} s  "
+            text += f"{sum(cost.online_bytes) / 1000:.1f} kB"
             text = f"{engine}  {text}" if engine else text
             bar.update(task, completed=done, description=text)
             if not _log.is_terminal and (done % max(1, total // 10) == 0 or done == result.round == 1):

@@ -2,8 +2,7 @@
 
 A client's model and optimiser live in one process only. What comes back from it is what the engine's encoder made of
 the update, so under the embedded engine the orchestrator sees sealed envelopes. A process writes the training states
-of those of its clients that took part, one file a round, and the orchestrator's checkpoint says which file counts for
-which client.
+of its clients to a file when it is asked to, and the orchestrator's checkpoint says which file counts for which client.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ import socket
 import struct
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
@@ -25,15 +23,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from orchestrator.client_process import (
+    Answer,
+    Ask,
+    Deliver,
+    Evaluate,
+    Hear,
+    Order,
+    Restore,
+    Save,
+    Train,
+    serve,
+)
 from orchestrator.config import Config
-from orchestrator.engines.base import Encoder
-from orchestrator.errors import PeerLostError, PeerTimeoutError, RunError, SafeGNNError
+from orchestrator.engines.base import Decoder, Encoder
+from orchestrator.errors import PeerLostError, PeerTimeoutError
 from orchestrator.graphs.graph import Graph
-from orchestrator.runs import read_arrays, write_atomically
 
-__all__ = ["ClientPool", "Trained", "single_threaded", "warm_up"]
+__all__ = ["ClientPool", "Trained", "warm_up"]
 
 
 def warm_up() -> Any:
@@ -43,7 +51,7 @@ def warm_up() -> Any:
     this process. Ctrl-C is for this process alone, so the helper is born with that signal blocked.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["orchestrator.methods"])
+    context.set_forkserver_preload(["orchestrator.client_process", "orchestrator.methods.fedavg"])
     resource_tracker.ensure_running()  # would itself unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
@@ -68,30 +76,15 @@ def _without_main() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Order:
-    """Train the given clients of one cohort; `audit` also returns the plaintext update, for simulations only."""
-
-    process: int
-    round: int
-    places: Sequence[tuple[int, int]]
-    parameters: np.ndarray
-    encoder: Encoder
-    audit: Encoder | None
-    state_dir: Path | None
-
-
-@dataclass(frozen=True)
 class Trained:
     """What came back from one cohort besides its uploads.
 
     Attributes:
         audits: the plaintext uploads by slot where asked for, else empty.
-        states: file of the training state of each client that took part, by client.
         seconds: from the order to the last answer.
     """
 
     audits: list[Any]
-    states: dict[int, Path]
     seconds: float
 
 
@@ -129,9 +122,16 @@ class ClientPool:
 
     def restore(self, states: Mapping[int, Path]) -> None:
         """Give clients the training state of a checkpoint. Raises RunError for a file that cannot be read."""
-        for k, members in enumerate(self._members):
-            self._send(k, {c: states[c] for c in members if c in states}, "restoring", 0)
-        self._answers(dict.fromkeys(range(len(self._members)), "restoring"), 0)
+        files = [{c: states[c] for c in members if c in states} for members in self._members]
+        self._all("restoring", 0, {k: Restore(own) for k, own in enumerate(files)})
+
+    def save(self, round: int, clients: Iterable[int], folder: Path) -> dict[int, Path]:
+        """Write the training states of these clients, one file a process; returns each client's file."""
+        orders = {
+            k: Save(members, folder / f"client-process-{k}-round-{round}.npz")
+            for k, members in self._divided(clients).items()
+        }
+        return _merged(self._all("saving", round, orders))
 
     def train(
         self,
@@ -141,7 +141,7 @@ class ClientPool:
         encoder: Encoder,
         deliver: Callable[[int, int, Any], None],
         audit: Encoder | None = None,
-        state_dir: Path | None = None,
+        keyed: bool = False,
     ) -> Trained:
         """Let the cohort train from the released model, float64 (d,).
 
@@ -149,20 +149,13 @@ class ClientPool:
             encoder: applied to each update inside the client's process.
             deliver: called with slot, client and what the encoder made, as soon as that client is done.
             audit: a second encoder, whose results come back in `Trained.audits`.
-            state_dir: where the clients write their training states; None: nowhere.
+            keyed: whether every client will get an answer of its own, to be sealed to a key that the encoder is given.
 
         Raises:
             PeerLostError, PeerTimeoutError: naming the clients whose process failed.
             SafeGNNError: what a client itself refused, e.g. RangeError.
         """
         started = time.perf_counter()
-        busy = {}
-        for k in range(len(self._members)):
-            places = [(slot, c) for slot, c in enumerate(cohort) if c % len(self._members) == k]
-            if places:
-                order = _Order(k, round, places, parameters, encoder, audit, state_dir)
-                self._send(k, order, "local training", round)
-                busy[k] = "local training"
         audits: dict[int, Any] = {}
 
         def take(slot: int, client: int, upload: Any, plain: Any) -> None:
@@ -170,10 +163,52 @@ class ClientPool:
                 audits[slot] = plain
             deliver(slot, client, upload)
 
-        states: dict[int, Path] = {}
-        for part in self._answers(busy, round, take):
-            states.update(part)
-        return Trained([audits[slot] for slot in sorted(audits)], states, time.perf_counter() - started)
+        orders = {}
+        for k, members in self._divided(cohort).items():
+            places = [(slot, c) for slot, c in enumerate(cohort) if c in members]
+            orders[k] = Train(k, round, places, parameters, encoder, keyed, audit)
+        self._all("local training", round, orders, take)
+        return Trained([audits[slot] for slot in sorted(audits)], time.perf_counter() - started)
+
+    def deliver(
+        self, round: int, cohort: Sequence[int], answers: Sequence[Any], decoder: Decoder, reveal: bool = False
+    ) -> dict[int, np.ndarray]:
+        """Give every client of the cohort the answer to its upload, which only that client can open.
+
+        Args:
+            reveal: return what they opened, by slot; for simulations that are audited.
+
+        Raises:
+            ProtocolError: an answer is damaged or meant for somebody else.
+        """
+        orders = {}
+        for k, members in self._divided(cohort).items():
+            own = [(slot, c, answers[slot]) for slot, c in enumerate(cohort) if c in members]
+            orders[k] = Deliver(round, own, decoder, reveal)
+        return _merged(self._all("delivery", round, orders))
+
+    def evaluate(
+        self, round: int, clients: Iterable[int], parameters: np.ndarray, own: bool
+    ) -> dict[int, dict[str, Any]]:
+        """By client, what it says of a model on its own nodes; see `LocalMethod.evaluate`."""
+        orders = {k: Evaluate(members, parameters, own) for k, members in self._divided(clients).items()}
+        return _merged(self._all("evaluation", round, orders))
+
+    def prepare_together(self, step: int) -> int:
+        """One step of the clients' preparation: all ask, all answer all others, all hear.
+
+        The orchestrator carries the messages. Returns how many bytes of arrays they were, all together.
+        """
+        everybody = self._divided(range(sum(map(len, self._members))))
+        questions = _merged(self._all("preparation", 0, {k: Ask(own, step) for k, own in everybody.items()}))
+        questions = dict(sorted(questions.items()))
+        answers = _merged(
+            self._all("preparation", 0, {k: Answer(own, step, questions) for k, own in everybody.items()})
+        )
+        heard = {c: [answers[c, other] for other in questions if other != c] for c in questions}
+        self._all("preparation", 0, {k: Hear(step, {c: heard[c] for c in own}) for k, own in everybody.items()})
+        sent = sum(value.nbytes for question in questions.values() for value in question.values()) * (len(heard) - 1)
+        return sent + sum(value.nbytes for answer in answers.values() for value in answer.values())
 
     def close(self) -> None:
         """End all processes; safe to call twice."""
@@ -195,6 +230,24 @@ class ClientPool:
         numbers = self._members[k]
         listed = ", ".join(map(str, numbers[:4])) + (", ..." if len(numbers) > 4 else "")
         return f"client process {k} (clients {listed})"
+
+    def _divided(self, clients: Iterable[int]) -> dict[int, list[int]]:
+        """The processes that host some of these clients, and which."""
+        wanted = set(clients)
+        parts = {k: [c for c in members if c in wanted] for k, members in enumerate(self._members)}
+        return {k: members for k, members in parts.items() if members}
+
+    def _all(
+        self,
+        phase: str,
+        round: int,
+        orders: Mapping[int, Order],
+        take: Callable[..., None] = lambda *upload: None,
+    ) -> list[Any]:
+        """Give every process its order; returns their answers when all are done."""
+        for k, order in orders.items():
+            self._send(k, order, phase, round)
+        return self._answers(dict.fromkeys(orders, phase), round, take)
 
     def _send(self, k: int, order: Any, phase: str, round: int) -> None:
         try:
@@ -249,104 +302,5 @@ def _limit_waiting(connection: Connection, seconds: float) -> None:
             pipe.setsockopt(socket.SOL_SOCKET, option, limit)
 
 
-def single_threaded() -> None:
-    """One thread a process. The matrices are small, and idle worker threads spin on the cores that others need."""
-    import torch
-
-    torch.set_num_threads(1)
-    threadpool_limits(1)
-
-
-class _Clients(dict[int, Any]):
-    """The clients of a process, each made when it is first asked for."""
-
-    def __init__(self, graphs: Sequence[Graph], config: Config) -> None:
-        super().__init__()
-        self._graphs, self._config = graphs, config
-
-    def __missing__(self, client: int) -> Any:
-        from orchestrator.methods import create
-
-        self[client] = create(self._graphs[client], self._config, client)
-        return self[client]
-
-
-def serve(connection: Connection, graphs: Sequence[Graph], config: Config) -> None:
-    """Main function of a client process: follow orders until the orchestrator's end closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    single_threaded()
-    clients = _Clients(graphs, config)
-    while True:
-        try:
-            order = connection.recv()
-        except (EOFError, ConnectionError):
-            return
-        try:
-            if isinstance(order, _Order):
-                connection.send(("done", _train(order, clients, config.clients.batch, connection)))
-            else:
-                _restore(order, clients)
-                connection.send(("done", None))
-        except SafeGNNError as error:
-            connection.send(("refused", error))
-        except ConnectionError:
-            return  # the orchestrator has gone
-        except Exception as error:
-            # Where it happened, but not what was said: an exception's text may hold the client's data.
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            connection.send(("failed", f"{type(error).__name__} in {Path(where.filename).name}, line {where.lineno}"))
-
-
-def _train(order: _Order, clients: _Clients, size: int, connection: Connection) -> dict[int, Path]:
-    for batch in _batches(order.places, size):
-        members = [clients[c] for _, c in batch]
-        updates = type(members[0]).train_together(members, order.parameters)
-        for (slot, c), update in zip(batch, updates, strict=True):
-            arguments = (update.delta, update.norm, update.scores, order.round, slot, c)
-            plain = order.audit(*arguments) if order.audit else None
-            connection.send(("upload", (slot, c, order.encoder(*arguments), plain)))
-    if order.state_dir is None:
-        return {}
-    taking_part = sorted({c for _, c in order.places})
-    path = order.state_dir / f"client-process-{order.process}-round-{order.round}.npz"
-    _write_states(path, {c: clients[c].state_dict() for c in taking_part})
-    return dict.fromkeys(taking_part, path)
-
-
-def _batches(places: Sequence[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
-    """Consecutive places, at most `size` at a time; a client that stands twice trains in two batches."""
-    batch: list[tuple[int, int]] = []
-    for slot, client in places:
-        if len(batch) == size or any(client == other for _, other in batch):
-            yield batch
-            batch = []
-        batch.append((slot, client))
-    yield batch
-
-
-def _write_states(path: Path, states: Mapping[int, Mapping[str, Any]]) -> None:
-    """The states of several clients as one .npz: for each name the values, stacked, and whose they are."""
-    arrays: dict[str, np.ndarray] = {}
-    for name in sorted({name for state in states.values() for name in state}):
-        owners = [c for c, state in states.items() if name in state]
-        arrays[f"{name}/clients"] = np.array(owners)
-        arrays[f"{name}/values"] = np.stack([states[c][name] for c in owners])
-    write_atomically(path, lambda file: np.savez(file, **arrays))
-
-
-def _restore(files: Mapping[int, Path], clients: _Clients) -> None:
-    """Load the state of each client from its file. Raises RunError where a file does not hold it."""
-    for path in sorted(set(files.values())):
-        arrays = read_arrays(path)
-        states: dict[int, dict[str, Any]] = {c: {} for c, file in files.items() if file == path}
-        for key, owners in arrays.items():
-            name, _, what = key.rpartition("/")
-            if what == "clients":
-                for c, value in zip(owners.tolist(), arrays.get(f"{name}/values", ()), strict=False):
-                    if c in states:
-                        states[c][name] = value if value.ndim else value.item()
-        for c, state in states.items():
-            try:
-                clients[c].load_state_dict(state)
-            except (KeyError, ValueError, TypeError) as error:
-                raise RunError(f"{path}: holds no training state of client {c}: {type(error).__name__}") from error
+def _merged(parts: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
+    return {key: value for part in parts for key, value in part.items()}

@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.config import Config
 from orchestrator.engines.factory import create_engine
 from orchestrator.graphs import load_graph
-from orchestrator.metrics import METRICS
+from orchestrator.metrics import metric_names
 from orchestrator.plots import plot_comparison
 from orchestrator.runs import RunFolder
 from orchestrator.training import RoundResult, train
@@ -84,13 +84,14 @@ def compare(
         train(own, folder, audit=True, observe=watch, graph=graph, engine=made[name])
         records[name] = folder.records()
     plot_comparison(records, parent.path / "comparison.png", f"{config.data.name}, {config.method.name}")
+    names = metric_names(next(iter(records.values()))[0]["val"])
     return Comparison(
         folder=parent.path,
         rounds=min(len(rows) for rows in records.values()),
         max_model_difference=max(differences, default=None),
         worst_share_of_bound=max(shares, default=None),
-        final={name: {metric: rows[-1]["val"][metric] for metric in METRICS} for name, rows in records.items()},
-        largest={metric: _largest(list(records.values()), metric) for metric in METRICS},
+        final={name: {metric: rows[-1]["val"][metric] for metric in names} for name, rows in records.items()},
+        largest={metric: _largest(list(records.values()), metric) for metric in names},
     )
 
 

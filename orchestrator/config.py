@@ -18,6 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from orchestrator.errors import ConfigError
+from orchestrator.registry import METHODS
 
 __all__ = ["Config", "load_config", "preset_names"]
 
@@ -94,14 +95,20 @@ class ClientsConfig(_Section):
 
 
 class ModelConfig(_Section):
+    name: Literal["gcn", "gcn-classifier", "sage"] = Field(
+        "gcn",
+        description="gcn: F2GNN's, two classes; gcn-classifier: FED-PUB's, with a nonlinearity after each layer; "
+        "sage: GraphSAGE with neighbour sampling",
+    )
     hidden: int = Field(64, ge=1)
     dropout: float = Field(0.1, ge=0, lt=1)
+    neighbours: int | None = Field(5, ge=1, description="of sage: sampled of each node in training; null: all")
 
 
 class MethodConfig(_Section):
     """What a client does locally and which rule aggregates; see the README's table of deviations."""
 
-    name: Literal["f2gnn", "fedavg"] = "f2gnn"
+    name: str = Field("f2gnn", description=f"one of {', '.join(METHODS)}")
     local_epochs: int = Field(15, ge=1)
     learning_rate: float = Field(1e-4, gt=0)
     weight_decay: float = Field(1e-4, ge=0)
@@ -131,6 +138,22 @@ class MethodConfig(_Section):
     stateful: bool = Field(
         True, description="false: every participation of a client is as its first, without moments or a local model"
     )
+
+    mask_penalty: float = Field(0.0, ge=0, description="lambda_1 of FED-PUB: weight of the mask's L1 norm")
+    mask_step: Literal["gradient", "proximal"] = Field(
+        "proximal",
+        description="how the L1 norm pulls; gradient: as a part of the loss, which Adam scales as it scales all "
+        "gradients; proximal: by soft thresholding after each step, so that entries become exactly 0",
+    )
+    mask_threshold: float = Field(1e-3, ge=0, description="mask entries below it count as 0 in predictions")
+    proximal: float = Field(0.0, ge=0, description="lambda_2 of FED-PUB: weight of ||theta - theta_bar||^2")
+
+    @field_validator("name")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        if name not in METHODS:
+            raise ValueError(f"method.name = {name}: expected one of {', '.join(METHODS)}")
+        return name
 
     @model_validator(mode="after")
     def _final_score_fits(self) -> MethodConfig:
@@ -239,9 +262,27 @@ class EngineConfig(_Section):
     )
 
 
+class EvaluationConfig(_Section):
+    """What a round's metrics are of. Evaluation is outside the threat model: somebody sees its results."""
+
+    where: Literal["whole_graph", "clients"] = Field(
+        "whole_graph",
+        description="whole_graph: utility and fairness of the global model, by a holder of the whole graph; clients: "
+        "every client on its own nodes, mean over the clients",
+    )
+    model: Literal["released", "trained"] = Field(
+        "released",
+        description="with where: clients; released: what the round gave the client; trained: what the client has after "
+        "its local training, before aggregation, as FED-PUB's code reports it",
+    )
+
+
 class RunConfig(_Section):
     dir: Path = Path("runs")
     tensorboard: bool = False
+    checkpoint_rounds: int = Field(
+        1, ge=1, description="rounds between checkpoints; the last round has one in any case"
+    )
 
 
 class Config(_Section):
@@ -256,6 +297,7 @@ class Config(_Section):
     privacy: PrivacyConfig = PrivacyConfig()
     sharing: SharingConfig = SharingConfig()
     engine: EngineConfig = EngineConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
     run: RunConfig = RunConfig()
 
     @model_validator(mode="after")
@@ -264,6 +306,24 @@ class Config(_Section):
             raise ValueError(
                 f"federation.cohort = {self.federation.cohort} is larger than clients.count = {self.clients.count}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _method_fits(self) -> Config:
+        name, method = self.method.name, METHODS[self.method.name]
+        if method.networks and self.model.name not in method.networks:
+            raise ValueError(
+                f"model.name = {self.model.name}: method.name = {name} trains {' or '.join(method.networks)} only"
+            )
+        if method.personal:
+            if self.evaluation.where != "clients":
+                raise ValueError(f"method.name = {name} makes no global model: set evaluation.where to clients")
+            if self.federation.sampling == "with_replacement":
+                raise ValueError(
+                    f"federation.sampling = with_replacement: with method.name = {name} clients are distinct"
+                )
+            if not self.method.stateful:
+                raise ValueError(f"method.stateful = false: with method.name = {name} every client keeps its own model")
         return self
 
     @model_validator(mode="after")

@@ -14,10 +14,11 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from orchestrator.config import ModelConfig
+from orchestrator.errors import DataError
 from orchestrator.graphs.graph import Graph
-from orchestrator.models import GCN, GraphTensors, load_vector
+from orchestrator.models import create_network
 
-__all__ = ["METRICS", "Evaluation", "Evaluator", "evaluate", "moving_average"]
+__all__ = ["METRICS", "Evaluation", "Evaluator", "evaluate", "metric_names", "moving_average"]
 
 METRICS = ("accuracy", "auc", "delta_sp", "delta_eo")
 
@@ -92,18 +93,27 @@ def evaluate(logits: np.ndarray, labels: np.ndarray, sensitive: np.ndarray) -> E
 
 
 class Evaluator:
-    """Evaluates parameter vectors on one graph, whose tensors are built once."""
+    """Evaluates parameter vectors on one graph, whose tensors are built once.
+
+    Raises:
+        DataError: on construction, for a graph without two classes and a sensitive attribute.
+    """
 
     def __init__(self, graph: Graph, config: ModelConfig) -> None:
+        if graph.classes != 2 or graph.sensitive is None:
+            raise DataError(
+                f"{graph.name}: fairness on the whole graph needs two classes and a sensitive attribute; "
+                "set evaluation.where to clients"
+            )
         self._graph = graph
-        self._tensors = GraphTensors(graph)
-        self._model = GCN(graph.num_features, config)
+        self._network = create_network(graph.num_features, graph.classes, config)
+        self._tensors = self._network.tensors(graph)
 
     def logits(self, parameters: np.ndarray) -> np.ndarray:
-        """float32, shape (n,), without dropout. Args: parameters: float64, shape (d,)."""
-        load_vector(self._model, parameters)
+        """Of class 1 against class 0; float32, shape (n,), without dropout. Args: parameters: float64, shape (d,)."""
         with torch.no_grad():
-            return self._model(self._tensors).numpy()
+            logits = self._network.logits(torch.tensor(parameters, dtype=torch.float32)[None], self._tensors)
+        return (logits if logits.ndim == 1 else logits[:, 1] - logits[:, 0]).numpy()
 
     def evaluate(self, parameters: np.ndarray, masks: Sequence[str] = ("val", "test")) -> dict[str, Evaluation]:
         """One `Evaluation` per mask of the graph: ``train``, ``val``, ``test``."""
@@ -113,6 +123,11 @@ class Evaluator:
             mask = getattr(self._graph, name)
             result[name] = evaluate(logits[mask], self._graph.labels[mask], self._graph.sensitive[mask])
         return result
+
+
+def metric_names(evaluation: Mapping[str, Any]) -> list[str]:
+    """The metrics among the entries of an evaluation as `metrics.jsonl` has it, in their order."""
+    return [name for name in evaluation if name not in ("counts", "undefined")]
 
 
 def moving_average(values: Sequence[float | None], window: int = 20) -> list[float | None]:

@@ -15,16 +15,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from orchestrator.metrics import moving_average
+from orchestrator.metrics import METRICS, metric_names, moving_average
 from orchestrator.runs import write_atomically
 
-__all__ = ["plot_comparison", "plot_costs", "plot_costs_of_engines", "plot_curves", "plot_settings"]
+__all__ = ["plot_comparison", "plot_costs", "plot_costs_of_engines", "plot_curves", "plot_settings", "plot_similarity"]
 
 _LABELS = {
     "accuracy": "validation accuracy",
     "auc": "validation AUC",
     "delta_sp": "ΔSP (lower is fairer)",
     "delta_eo": "ΔEO (lower is fairer)",
+    "macro_f1": "validation macro-F1",
 }
 _COLOURS = {"plaintext": "#1f4e8c", "embedded": "#d1495b", "mpspdz": "#2a9d5c"}
 _STYLES = {"plaintext": "-", "embedded": "--", "mpspdz": ":"}
@@ -32,7 +33,7 @@ _WINDOW = 20
 
 
 def plot_curves(records: Sequence[Mapping[str, Any]], path: Path, title: str) -> None:
-    """Validation accuracy, AUC and both gaps over the rounds, raw and 20-round moving average, as one PNG."""
+    """Every validation metric over the rounds, raw and 20-round moving average, as one PNG."""
     plot_comparison({"": records}, path, title)
 
 
@@ -42,8 +43,8 @@ def plot_comparison(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: Path,
     Args:
         runs: records of `metrics.jsonl` by engine name.
     """
-    figure, axes = plt.subplots(2, 2, figsize=(10, 6.5), sharex=True, layout="constrained")
-    for axis, (metric, title_of_axis) in zip(axes.flat, _LABELS.items(), strict=True):
+    figure, axes = _axes(next(iter(runs.values())))
+    for metric, axis in axes.items():
         for name, records in runs.items():
             colour, style = _COLOURS.get(name, _COLOURS["plaintext"]), _STYLES.get(name, "-")
             rounds = [record["round"] for record in records]
@@ -54,10 +55,9 @@ def plot_comparison(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: Path,
             label = name or f"mean of {_WINDOW} rounds"
             marker = "o" if len(rounds) == 1 else ""
             axis.plot(rounds, smooth, style, color=colour, linewidth=1.8, marker=marker, markersize=4, label=label)
-        _finish(axis, title_of_axis)
-    for axis in axes[1]:
-        axis.set_xlabel("round")
-    axes[0, 0].legend(frameon=False, title=f"mean of {_WINDOW} rounds; raw faint" if len(runs) > 1 else None)
+        _finish(axis, _LABELS[metric])
+    first = next(iter(axes.values()))
+    first.legend(frameon=False, title=f"mean of {_WINDOW} rounds; raw faint" if len(runs) > 1 else None)
     _save(figure, path, title)
 
 
@@ -67,8 +67,8 @@ def plot_settings(settings: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]],
     Args:
         settings: by name, one list of records of `metrics.jsonl` for each seed.
     """
-    figure, axes = plt.subplots(2, 2, figsize=(10, 6.5), sharex=True, layout="constrained")
-    for axis, (metric, title_of_axis) in zip(axes.flat, _LABELS.items(), strict=True):
+    figure, axes = _axes(next(iter(settings.values()))[0])
+    for metric, axis in axes.items():
         for name, runs in settings.items():
             smooth = [_gaps(moving_average([record["val"][metric] for record in run], _WINDOW)) for run in runs]
             curves = np.stack([curve[: min(map(len, smooth))] for curve in smooth])
@@ -77,10 +77,32 @@ def plot_settings(settings: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]],
             spread = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros_like(middle)
             [line] = axis.plot(rounds, middle, linewidth=1.8, label=name)
             axis.fill_between(rounds, middle - spread, middle + spread, color=line.get_color(), alpha=0.15, linewidth=0)
-        _finish(axis, title_of_axis)
-    for axis in axes[1]:
-        axis.set_xlabel("round")
-    axes[0, 0].legend(frameon=False, title=f"mean of {_WINDOW} rounds")
+        _finish(axis, _LABELS[metric])
+    next(iter(axes.values())).legend(frameon=False, title=f"mean of {_WINDOW} rounds")
+    _save(figure, path, title)
+
+
+def plot_similarity(
+    weights: np.ndarray, truth: np.ndarray, truth_label: str, clients: Sequence[int], path: Path, title: str
+) -> None:
+    """How much each client took from each other one, beside what they have in common, as one PNG (FED-PUB, figure 5).
+
+    Args:
+        weights, truth: shape (q, q), rows and columns in the order of `clients`.
+        truth_label: what `truth` is.
+    """
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
+    others = weights.copy()
+    np.fill_diagonal(others, np.nan)  # a client takes most from itself, which would hide the rest
+    for panel, values, label in zip(panels, (others, truth), ("weight in the last round", truth_label), strict=True):
+        image = panel.imshow(values, cmap="viridis")
+        figure.colorbar(image, ax=panel, shrink=0.8)
+        panel.set_title(label, fontsize=10)
+        panel.set_xlabel("client")
+        if len(clients) <= 20:
+            panel.set_xticks(range(len(clients)), clients)
+            panel.set_yticks(range(len(clients)), clients)
+    panels[0].set_ylabel("client that takes")
     _save(figure, path, title)
 
 
@@ -139,6 +161,16 @@ def plot_costs_of_engines(
         _finish(axis, "")
         axis.set_xlabel(label)
     _save(figure, path, f"{title}, per round")
+
+
+def _axes(records: Sequence[Mapping[str, Any]]) -> tuple[Figure, dict[str, Axes]]:
+    """One pair of axes for each metric that the records hold, two in a row, rounds below."""
+    names = metric_names(records[0]["val"]) if records else list(METRICS)
+    rows = -(-len(names) // 2)
+    figure, grid = plt.subplots(rows, 2, figsize=(10, 3.25 * rows), sharex=True, squeeze=False, layout="constrained")
+    for axis in grid[-1]:
+        axis.set_xlabel("round")
+    return figure, dict(zip(names, grid.flat, strict=True))
 
 
 def _gaps(values: Sequence[float | None]) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.config import Config
 from orchestrator.engines.factory import privacy_plan, with_clip_norm
 from orchestrator.errors import RunError
-from orchestrator.metrics import METRICS, moving_average
+from orchestrator.metrics import metric_names, moving_average
 from orchestrator.plots import plot_costs, plot_curves
 from orchestrator.privacy.accountant import ACCOUNTANTS
 from orchestrator.privacy.budget import Budget
@@ -34,12 +34,13 @@ def report(folder: RunFolder, title: str) -> dict[str, Any]:
     plot_curves(records, folder.path / "curves.png", title)
     plot_costs(costs, folder.path / "costs.png", title)
     last = records[-1]
+    names = metric_names(last["val"])
     return {
         "run": str(folder.path),
         "rounds": last["round"],
-        **{metric: last["val"][metric] for metric in METRICS},
-        "ma20": {metric: moving_average([row["val"][metric] for row in records])[-1] for metric in METRICS},
-        "test": {metric: last["test"][metric] for metric in METRICS},
+        **{metric: last["val"][metric] for metric in names},
+        "ma20": {metric: moving_average([row["val"][metric] for row in records])[-1] for metric in names},
+        "test": {metric: last["test"][metric] for metric in names},
         "undefined": {mask: last[mask]["undefined"] for mask in ("val", "test") if last[mask]["undefined"]},
         "costs": {key: median(row[key] for row in costs) for key in costs[0] if key != "round"},
     }

@@ -1,6 +1,6 @@
 """The run folder: resolved configuration, environment, metrics, costs, checkpoint, model.
 
-    config.yaml  environment.json  metrics.jsonl  metrics.csv  costs.csv  model.pt  *.png
+    config.yaml  environment.json  metrics.jsonl  metrics.csv  costs.csv  weights.csv  model.pt  *.png
     checkpoint/state.npz            round, released model, clip bound, and which client file counts
     checkpoint/client-7-round-12.npz
     checkpoint/privacy.json         what has been released so far, written before each release
@@ -16,8 +16,8 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -32,6 +32,7 @@ __all__ = ["Checkpoint", "RunFolder", "read_arrays", "write_atomically"]
 
 _LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography", "dp-accounting", "opendp")
 _PRIVACY = "privacy.json"
+_EVALUATION = "evaluation/"
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
@@ -69,12 +70,14 @@ class Checkpoint:
         parameters: the released model, float64 (d,).
         states: file of each client's training state, for clients that ever took part.
         clip_norm: C of the next round; None where updates are not clipped.
+        evaluations: what each client last said of its model, where clients evaluate; see `LocalMethod.evaluate`.
     """
 
     round: int
     parameters: np.ndarray
     states: Mapping[int, Path]
     clip_norm: float | None = None
+    evaluations: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class RunFolder:
@@ -158,6 +161,10 @@ class RunFolder:
         }
         if checkpoint.clip_norm is not None:
             fields["clip_norm"] = np.array(checkpoint.clip_norm)
+        if evaluated := sorted(checkpoint.evaluations):
+            fields["evaluated"] = np.array(evaluated, dtype=np.int64)
+            for name in checkpoint.evaluations[evaluated[0]]:
+                fields[_EVALUATION + name] = np.stack([checkpoint.evaluations[c][name] for c in evaluated])
         write_atomically(self.state_dir / "state.npz", lambda file: np.savez(file, **fields))
         kept = {path.name for path in checkpoint.states.values()} | {"state.npz", _PRIVACY}
         for path in self.state_dir.iterdir():
@@ -179,11 +186,39 @@ class RunFolder:
             clients, files = arrays["clients"].tolist(), arrays["files"].tolist()
             states = {client: self.state_dir / name for client, name in zip(clients, files, strict=True)}
             clip_norm = float(arrays["clip_norm"]) if "clip_norm" in arrays else None
-            checkpoint = Checkpoint(int(arrays["round"]), arrays["parameters"], states, clip_norm)
+            said = {key.removeprefix(_EVALUATION): arrays[key] for key in arrays if key.startswith(_EVALUATION)}
+            evaluations = {
+                c: {name: values[k] for name, values in said.items()}
+                for k, c in enumerate(arrays["evaluated"].tolist() if said else [])
+            }
+            checkpoint = Checkpoint(int(arrays["round"]), arrays["parameters"], states, clip_norm, evaluations)
         except (ValueError, TypeError, KeyError) as error:
             raise RunError(f"{path}: is no checkpoint of this program: {error}") from error
         self._truncate(checkpoint.round)
         return checkpoint
+
+    def save_weights(self, cohort: Sequence[int], weights: np.ndarray) -> None:
+        """Replace `weights.csv`: in row i, how much client i took from each client in the last aggregation.
+
+        Args:
+            cohort: the q clients, in the order of rows and columns.
+            weights: float64, shape (q, q).
+        """
+        lines = [",".join(["client", *map(str, cohort)])]
+        lines += [",".join([str(c), *map(repr, row)]) for c, row in zip(cohort, weights.tolist(), strict=True)]
+        self._write_text("weights.csv", "\n".join(lines) + "\n")
+
+    def weights(self) -> tuple[list[int], np.ndarray] | None:
+        """What `save_weights` wrote last; None if nobody knows the weights. Raises RunError for a damaged file."""
+        path = self.path / "weights.csv"
+        if not path.exists():
+            return None
+        try:
+            rows = [line.split(",") for line in path.read_text(encoding="utf-8").splitlines()]
+            weights = np.array([[float(cell) for cell in row[1:]] for row in rows[1:]])
+            return [int(cell) for cell in rows[0][1:]], weights
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path}: cannot be read: {error}") from error
 
     def save_privacy(self, state: Mapping[str, Any]) -> None:
         """Replace what is known to have been released; called before a release, so that no crash forgets one."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from orchestrator.clients import ClientPool, Trained, single_threaded
+from orchestrator.classification import ClientsEvaluation
+from orchestrator.client_process import single_threaded
+from orchestrator.clients import ClientPool, Trained
 from orchestrator.config import Config, FederationConfig
 from orchestrator.engines.base import Encoder, Engine, RoundCost
 from orchestrator.engines.factory import (
@@ -22,14 +24,17 @@ from orchestrator.engines.factory import (
     vector_format,
     with_clip_norm,
 )
-from orchestrator.engines.plaintext import AuditEncoder, float64_aggregate, plain_encoder
+from orchestrator.engines.plaintext import AuditEncoder, float64_aggregate, float64_personal, plain_encoder
 from orchestrator.errors import ConfigError, ProtocolError, RunError
-from orchestrator.graphs import ego_networks, load_graph
+from orchestrator.evaluation import round_evaluation
+from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
-from orchestrator.metrics import METRICS, Evaluation, Evaluator
-from orchestrator.models import initial_parameters, save_model
+from orchestrator.methods import method_class
+from orchestrator.metrics import Evaluation, metric_names
+from orchestrator.models import create_network, save_model
 from orchestrator.privacy.budget import Budget
 from orchestrator.privacy.quantile import next_clip_norm
+from orchestrator.registry import METHODS
 from orchestrator.runs import Checkpoint, RunFolder
 from orchestrator.seeding import seeded_generator
 
@@ -43,7 +48,7 @@ class RoundResult:
     Attributes:
         round: from 1.
         cohort: client numbers by slot; none, where a Poisson sample is empty.
-        parameters: the released model, float64 (d,).
+        parameters: the released model, float64 (d,); the initial one where every client has a model of its own.
         evaluations: by mask, "val" and "test".
         training_seconds: local training of the cohort.
         cost: the engine's.
@@ -52,12 +57,14 @@ class RoundResult:
         clip_norm: C of this round; None where updates are not clipped.
         within: the released, noisy number of updates whose norm was at most C, where C follows their quantile.
         epsilon: an outsider's, after this round, at the delta of the settings; None where none can be stated.
+        facts: further figures, means over the clients.
+        weights: how much each client of the cohort took from each, float64 (q, q), as far as this is known to anybody.
     """
 
     round: int
     cohort: list[int]
     parameters: np.ndarray
-    evaluations: dict[str, Evaluation]
+    evaluations: Mapping[str, Evaluation | ClientsEvaluation]
     training_seconds: float
     cost: RoundCost
     difference: float | None = None
@@ -65,13 +72,15 @@ class RoundResult:
     clip_norm: float | None = None
     within: float | None = None
     epsilon: float | None = None
+    facts: Mapping[str, float] = field(default_factory=dict)
+    weights: np.ndarray | None = None
 
     def record(self) -> dict[str, Any]:
         """What `metrics.jsonl` holds; the same keys in every round, audited or not, for the columns of the CSV."""
         evaluations = {mask: evaluation.as_dict() for mask, evaluation in self.evaluations.items()}
         audit = {"model_difference": self.difference, "model_difference_bound": self.bound}
         clip = {"clip_norm": self.clip_norm, "updates_within_clip_norm": self.within}
-        return {"round": self.round, **evaluations, **audit, **clip, "epsilon": self.epsilon}
+        return {"round": self.round, **evaluations, **audit, **clip, "epsilon": self.epsilon, **self.facts}
 
     def costs(self) -> dict[str, float]:
         """What `costs.csv` holds; bytes per server, or per client of the cohort."""
@@ -95,8 +104,8 @@ class RoundResult:
 
 def model_size(config: Config) -> int:
     """d, the number of parameters of the configured model. Raises DataError where the data set is not there."""
-    features = load_graph(config.data, config.seed).num_features
-    return len(initial_parameters(features, config.model, config.seed))
+    graph = load_graph(config.data, config.seed)
+    return create_network(graph.num_features, graph.classes, config.model).size
 
 
 def sample_cohort(config: FederationConfig, clients: int, seed: int, round: int) -> list[int]:
@@ -136,20 +145,27 @@ def train(
     """
     single_threaded()
     graph = graph or load_graph(config.data, config.seed)
-    clients = ego_networks(graph, config.clients, config.seed)
+    clients = client_graphs(graph, config.clients, config.seed)
+    network = create_network(graph.num_features, graph.classes, config.model)
     log = _tensorboard(folder) if config.run.tensorboard else lambda result: None
     checkpoint = folder.load() if resume else None
     budget = _budget(config, folder, 0 if checkpoint is None else checkpoint.round, resume)
     if checkpoint is None:
-        model = initial_parameters(graph.num_features, config.model, config.seed)
-        checkpoint = Checkpoint(0, model, {})
+        checkpoint = Checkpoint(0, network.initial_parameters(config.seed), {})
     if checkpoint.clip_norm is None:
         checkpoint = replace(checkpoint, clip_norm=config.privacy.clip_norm)
     with ClientPool(clients, config) as pool, engine or create_engine(config) as engine:
         engine.start(checkpoint.parameters)
-        evaluator = Evaluator(graph, config.model)
+        evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations)
         if checkpoint.states:
             pool.restore(checkpoint.states)
+        elif steps := method_class(config.method.name).preparations(config):
+            for step in range(steps):
+                pool.prepare_together(step)
+            states = pool.save(0, range(len(clients)), folder.state_dir)
+            checkpoint = replace(checkpoint, states=states)
+            folder.save(checkpoint)
+        personal = METHODS[config.method.name].personal
 
         def begin(number: int, clip_norm: float | None) -> list[int] | None:
             """The cohort of a round, for which preparations begin; None where training ends before the round."""
@@ -161,31 +177,40 @@ def train(
             return cohort
 
         number, cohort = checkpoint.round + 1, begin(checkpoint.round + 1, checkpoint.clip_norm)
+        model, clip_norm = checkpoint.parameters, checkpoint.clip_norm
+        unsaved: set[int] = set()
         while cohort is not None:
             trained = pool.train(
                 number,
                 cohort,
-                checkpoint.parameters,
+                model,
                 engine.encoder,
                 partial(engine.submit, number),
                 _auditor(config) if audit else None,
-                folder.state_dir,
+                keyed=personal,
             )
+            evaluation.trained(number, cohort, model)
             if budget is not None:
                 budget.charge(number)
                 folder.save_privacy(budget.state())
-            aggregation = engine.aggregate(number, cohort)
-            clip_norm = checkpoint.clip_norm
+            decoder, aggregation = engine.decoder, engine.aggregate(number, cohort)
             adapted = _adapted(config, clip_norm, aggregation.within)
             following = begin(number + 1, adapted)
-            difference, bound = _audit(
-                with_clip_norm(config, clip_norm), number, checkpoint.parameters, aggregation.parameters, trained
-            )
+            opened: list[np.ndarray] = []
+            if aggregation.answers is not None:
+                received = pool.deliver(number, cohort, aggregation.answers, decoder, reveal=audit)
+                opened = [received[slot] for slot in sorted(received)]
+            elif aggregation.parameters is not None:
+                opened = [aggregation.parameters]
+            difference, bound = _audit(with_clip_norm(config, clip_norm), number, model, opened, trained)
+            if aggregation.parameters is not None:
+                model = aggregation.parameters
+            evaluation.aggregated(number, cohort, model)
             result = RoundResult(
                 number,
                 cohort,
-                aggregation.parameters,
-                evaluator.evaluate(aggregation.parameters),
+                model,
+                evaluation.evaluations(),
                 trained.seconds,
                 aggregation.cost,
                 difference,
@@ -193,16 +218,23 @@ def train(
                 clip_norm,
                 aggregation.within,
                 None if budget is None else budget.epsilon,
+                evaluation.facts(),
+                aggregation.weights,
             )
             folder.append(result.record(), result.costs())
-            states = {**checkpoint.states, **trained.states}
-            checkpoint = Checkpoint(number, aggregation.parameters, states, adapted)
-            folder.save(checkpoint)
+            unsaved.update(cohort)
+            if following is None or number % config.run.checkpoint_rounds == 0:
+                states = {**checkpoint.states, **pool.save(number, unsaved, folder.state_dir)}
+                checkpoint = Checkpoint(number, model, states, adapted, evaluation.said)
+                folder.save(checkpoint)
+                unsaved.clear()
+                if aggregation.weights is not None:
+                    folder.save_weights(cohort, aggregation.weights)
             log(result)
             observe(result)
-            number, cohort = number + 1, following
-    save_model(folder.path / "model.pt", checkpoint.parameters, graph.num_features, config.model)
-    return checkpoint.parameters
+            number, cohort, clip_norm = number + 1, following, adapted
+    save_model(folder.path / "model.pt", network, model)
+    return model
 
 
 def _budget(config: Config, folder: RunFolder, completed: int, resume: bool) -> Budget | None:
@@ -239,19 +271,26 @@ def _auditor(config: Config) -> Encoder | None:
 
 
 def _audit(
-    config: Config, round: int, before: np.ndarray, after: np.ndarray, trained: Trained
+    config: Config, round: int, before: np.ndarray, after: Sequence[np.ndarray], trained: Trained
 ) -> tuple[float | None, float | None]:
     """The largest difference from float64 aggregation of the same uploads, and its bound; None without an audit.
+
+    Args:
+        after: the released model, or that of every client of the cohort; none where nothing is aggregated.
 
     Raises:
         ProtocolError: the bound is exceeded; nothing of the round has been recorded yet.
     """
-    if not trained.audits:
+    if not trained.audits or not after:
         return None, None
-    expected = float64_aggregate(before, round_parameters(config), config.privacy.clip_norm, trained.audits)
+    parameters = round_parameters(config)
+    if METHODS[config.method.name].personal:
+        _, expected = float64_personal(before, parameters, trained.audits)
+    else:
+        expected = [float64_aggregate(before, parameters, config.privacy.clip_norm, trained.audits)]
     largest = max(float(np.abs(upload.delta).max(initial=0.0)) for upload in trained.audits)
     bound = error_bound(config, len(trained.audits), largest)
-    difference = float(np.abs(after - expected).max())
+    difference = max(float(np.abs(own - exact).max()) for own, exact in zip(after, expected, strict=True))
     if not difference <= bound:
         reason = f"the model differs from float64 by {difference:.3g}, more than the bound {bound:.3g}"
         raise ProtocolError(f"engine {config.engine.name}", "audit", round, reason)
@@ -268,9 +307,10 @@ def _tensorboard(folder: RunFolder) -> Callable[[RoundResult], None]:
 
     def log(result: RoundResult) -> None:
         for mask, evaluation in result.evaluations.items():
-            for name in METRICS:
-                if (value := getattr(evaluation, name)) is not None:
-                    writer.add_scalar(f"{mask}/{name}", value, result.round)
+            values = evaluation.as_dict()
+            for name in metric_names(values):
+                if values[name] is not None:
+                    writer.add_scalar(f"{mask}/{name}", values[name], result.round)
         for name, value in result.costs().items():
             writer.add_scalar(f"cost/{name}", value, result.round)
         writer.flush()

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from orchestrator.classification import confusion
 from orchestrator.config import Config
 from orchestrator.graphs.graph import Graph
 
@@ -22,16 +23,25 @@ class LocalUpdate:
     Attributes:
         delta: float64, shape (d,); w_global - w_local (SaFeGNN, Algorithm 1, line 37).
         norm: its Euclidean norm.
-        scores: the secret scalars that the method's aggregation rule takes, by name.
+        scores: the secret numbers that the method's aggregation rule takes, by name; a vector is float64, shape (m,).
     """
 
     delta: np.ndarray
     norm: float
-    scores: Mapping[str, float]
+    scores: Mapping[str, float | np.ndarray]
 
 
 class LocalMethod(ABC):
-    """One client: its graph and its training state. Created once, asked to train whenever it is in the cohort."""
+    """One client: its graph and its training state. Created once, asked to train whenever it is in the cohort.
+
+    Before the first round clients may prepare together, in as many steps as `preparations` says. In each step every
+    client asks a question, every other client answers it, and the asker hears the answers.
+
+    Attributes:
+        graph: the client's own subgraph.
+    """
+
+    graph: Graph
 
     @abstractmethod
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
@@ -39,19 +49,64 @@ class LocalMethod(ABC):
 
     @abstractmethod
     def train(self, parameters: np.ndarray) -> LocalUpdate:
-        """Train from the released global model (float64, shape (d,))."""
+        """Train from the released global model (float64, shape (d,)), or from a model of the client's own.
+
+        Where a model is made for each client alone, the global one stays what it was at the start.
+        """
 
     @classmethod
     def train_together(cls, clients: Sequence[Self], parameters: np.ndarray) -> list[LocalUpdate]:
         """What `train` of each of these distinct clients gives, up to rounding; a method may do it in one pass."""
         return [client.train(parameters) for client in clients]
 
+    def receive(self, parameters: np.ndarray) -> None:
+        """Take the model that the round made for this client alone, float64 (d,)."""
+        raise NotImplementedError(f"{type(self).__name__} makes no model for one client alone")
+
+    @abstractmethod
+    def predict(self, parameters: np.ndarray, own: bool) -> np.ndarray:
+        """The predicted class of every node of `graph`, int64 (n,).
+
+        Args:
+            parameters: the global model, float64 (d,).
+            own: use the client's own model instead, as its last training or `receive` left it, if it has one.
+        """
+
+    def evaluate(self, parameters: np.ndarray, own: bool) -> dict[str, Any]:
+        """What the client says of a model on its own nodes; arguments as for `predict`.
+
+        Returns:
+            ``val`` and ``test``, confusion tables of these nodes, int64 (C, C), and the figures of `facts`.
+        """
+        predicted, graph = self.predict(parameters, own), self.graph
+        masks = {"val": graph.val, "test": graph.test}
+        tables = {name: confusion(graph.labels[m], predicted[m], graph.classes) for name, m in masks.items()}
+        return {**tables, **self.facts()}
+
+    def facts(self) -> Mapping[str, float]:
+        """Further figures of the client's model, which are recorded as means over the clients."""
+        return {}
+
+    @classmethod
+    def preparations(cls, config: Config) -> int:
+        """How many steps clients prepare together before the first round."""
+        return 0
+
+    def ask(self, step: int) -> Mapping[str, np.ndarray]:
+        """The question of a step, from 0, to all other clients. Nothing else leaves the client."""
+        raise NotImplementedError
+
+    def answer(self, step: int, question: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """The answer to another client's question; that client alone hears it."""
+        raise NotImplementedError
+
+    def hear(self, step: int, answers: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """All others' answers to the question of this step, in the order of the clients."""
+        raise NotImplementedError
+
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """All that the next `train` depends on besides its argument: numbers, and arrays.
-
-        A name stands for the same type and shape in all clients of a run; a client may lack one.
-        """
+        """All that the next `train` depends on besides its argument: numbers, and arrays."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

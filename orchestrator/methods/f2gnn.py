@@ -14,7 +14,6 @@ from orchestrator.fairness import gap_coefficients, gaps, js_distance_over_nodes
 from orchestrator.graphs.balance import group_balance
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods.local import AdamTraining, Batch, sum_up
-from orchestrator.models import initial_parameters
 from orchestrator.seeding import derived_seed
 
 __all__ = ["F2GNN"]
@@ -32,16 +31,14 @@ class F2GNN(AdamTraining):
 
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
         super().__init__(graph, config, client)
+        self._balance = float(np.clip(group_balance(graph, config.clients.balance_self_loops), 0, 1))
         method = config.method
         self._coefficients = gap_coefficients(
             self.labels, torch.from_numpy(graph.sensitive)[self.nodes], method.penalty, method.eo_denominator
         ).float()
-        self._balance = float(np.clip(group_balance(graph, config.clients.balance_self_loops), 0, 1))
         self._local: np.ndarray | None = None
         if method.local_init == "own":
-            self._local = initial_parameters(
-                graph.num_features, config.model, derived_seed(config.seed, "local model", client)
-            )
+            self._local = self.network.initial_parameters(derived_seed(config.seed, "local model", client))
         self._last_penalty = 0.0
 
     @classmethod
@@ -80,22 +77,22 @@ class F2GNN(AdamTraining):
         probabilities = batch.each(torch.sigmoid(logits / batch.config.method.tau_fair))
         return [gaps(p, client._coefficients).sum() for p, client in zip(probabilities, batch.clients, strict=True)]
 
-    def _finish(self, local: np.ndarray) -> None:
+    def _finish(self, trained: np.ndarray) -> None:
         if self.config.method.stateful:
-            self._local = local.copy()
+            self._local = trained.copy()
 
     @classmethod
-    def _scores(cls, batch: Batch[Self], local: Tensor) -> list[Mapping[str, float]]:
+    def _scores(cls, batch: Batch[Self], trained: Tensor) -> list[Mapping[str, float]]:
         if batch.config.method.score_from == "last_epoch":
             penalties = [client._last_penalty for client in batch.clients]
         else:
-            penalties = cls._penalties(batch, batch.logits(local))
+            penalties = cls._penalties(batch, batch.logits(trained))
         return [
             {"balance": client._balance, "fairness": client._fairness(float(penalty))}
             for client, penalty in zip(batch.clients, penalties, strict=True)
         ]
 
-    def _scores_untrained(self) -> Mapping[str, float]:
+    def _scores_untrained(self, local: np.ndarray) -> Mapping[str, float]:
         return {"balance": self._balance, "fairness": 0.0}
 
     def _fairness(self, penalty: float) -> float:

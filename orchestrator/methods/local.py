@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.adam import adam
 
@@ -16,7 +14,8 @@ from orchestrator.config import Config
 from orchestrator.errors import RangeError
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods.base import LocalMethod, LocalUpdate
-from orchestrator.models import GraphTensors, blocks, gcn_logits
+from orchestrator.models import create_network
+from orchestrator.models.gcn import blocks
 from orchestrator.seeding import seeded_generator
 
 __all__ = ["AdamTraining", "Batch", "sum_up"]
@@ -33,45 +32,63 @@ class AdamTraining(LocalMethod):
     randomness of a participation derives from the run's seed, the client's number and how often the client took part
     before, so it does not depend on the process or on other clients.
 
-    A client without training nodes trains nothing: its local model is the global one, its update exactly 0.
+    What is trained is a vector of e >= d numbers, the model's d first: a method may train others beside them.
+
+    A client without training nodes trains nothing: its local model is the one that it starts from.
     """
 
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
+        self.graph = graph
         self.config = config
         self.client = client
-        self.tensors = GraphTensors(graph)
-        nodes = np.flatnonzero(graph.train)
-        self.nodes = torch.from_numpy(nodes)
-        self.labels = torch.from_numpy(graph.labels[nodes].astype(np.float32))
+        self._see(graph)
         self._participations = 0
         self._moments: dict[str, Tensor] = {}
+        self._trained: np.ndarray | None = None
+
+    def _see(self, graph: Graph) -> None:
+        """Learn from this graph, whose first nodes are those of the client's own."""
+        self.network = create_network(graph.num_features, graph.classes, self.config.model)
+        self.tensors = self.network.tensors(graph)
+        nodes = np.flatnonzero(graph.train)
+        self.nodes = torch.from_numpy(nodes)
+        self.labels = self.network.targets(graph.labels[nodes])
 
     @classmethod
     def _start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
-        """The vectors from which the epochs start, float64, shape (b, d); here all are the released global model."""
+        """The vectors from which the epochs start, float64, shape (b, e); here all are the released global model."""
         return np.broadcast_to(parameters, (len(batch.clients), len(parameters)))
 
     @classmethod
+    def _objective(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
+        """What an epoch minimises: the sum of the clients' losses. Args: trained: float32, shape (b, e)."""
+        return cls._loss(batch, batch.logits(trained, noises))
+
+    @classmethod
     def _loss(cls, batch: Batch[Self], logits: Tensor) -> Tensor:
-        """The sum of the clients' losses in one epoch; here each is the mean cross-entropy.
+        """The sum of the clients' losses of their predictions; here each is the mean cross-entropy.
 
         Args:
             logits: of the training nodes, with dropout.
         """
         pairs = zip(batch.each(logits), batch.clients, strict=True)
-        return sum_up([F.binary_cross_entropy_with_logits(z, client.labels) for z, client in pairs])
+        return sum_up([client.network.loss(z, client.labels) for z, client in pairs])
 
     @classmethod
-    @abstractmethod
-    def _scores(cls, batch: Batch[Self], local: Tensor) -> list[Mapping[str, float]]:
-        """The scores of every update, once training is over. Args: local: the trained models, shape (b, d)."""
+    def _after_step(cls, batch: Batch[Self], trained: Tensor) -> None:
+        """Called after every step of Adam; may change `trained`, shape (b, e), in place."""
 
-    def _scores_untrained(self) -> Mapping[str, float]:
-        """The scores of a client without training nodes."""
+    @classmethod
+    def _scores(cls, batch: Batch[Self], trained: Tensor) -> list[Mapping[str, float | np.ndarray]]:
+        """The scores of every update, once training is over; here none. Args: trained: shape (b, e)."""
+        return [{} for _ in batch.clients]
+
+    def _scores_untrained(self, local: np.ndarray) -> Mapping[str, float | np.ndarray]:
+        """The scores of a client without training nodes, whose local model is the given one, float64, shape (d,)."""
         return {}
 
-    def _finish(self, local: np.ndarray) -> None:
-        """Called with the trained local model, float64, shape (d,)."""
+    def _finish(self, trained: np.ndarray) -> None:
+        """Called with what was trained, float64, shape (e,); (d,) of a client without training nodes."""
 
     def train(self, parameters: np.ndarray) -> LocalUpdate:
         return self.train_together([self], parameters)[0]
@@ -79,16 +96,21 @@ class AdamTraining(LocalMethod):
     @classmethod
     def train_together(cls, clients: Sequence[Self], parameters: np.ndarray) -> list[LocalUpdate]:
         learners = [client for client in clients if len(client.nodes)]
-        trained = dict(zip(learners, cls._fit(Batch(learners), parameters), strict=True)) if learners else {}
+        fitted = dict(zip(learners, cls._fit(Batch(learners), parameters), strict=True)) if learners else {}
         updates = []
         for client in clients:
             client._participations += 1
-            local, scores = trained.get(client) or (parameters.copy(), client._scores_untrained())
-            client._finish(local)
-            delta = parameters - local
+            if client in fitted:
+                trained, scores = fitted[client]
+            else:
+                trained = client._start_untrained(parameters)
+                scores = client._scores_untrained(trained)
+            client._trained = trained
+            client._finish(trained)
+            delta = parameters - trained[: len(parameters)]
             norm = float(np.linalg.norm(delta))
             noisy = client.config.privacy.noise_multiplier > 0  # then no update is refused, see `engines.admission`
-            if not noisy and not np.isfinite([norm, *scores.values()]).all():
+            if not noisy and not all(np.isfinite(value).all() for value in (norm, *scores.values())):
                 raise RangeError(
                     f"client {client.client}: its local model is not finite after training; "
                     "check that the global model and method.learning_rate are of ordinary size"
@@ -96,17 +118,21 @@ class AdamTraining(LocalMethod):
             updates.append(LocalUpdate(delta, norm, scores))
         return updates
 
+    def _start_untrained(self, parameters: np.ndarray) -> np.ndarray:
+        """The local model of a client without training nodes."""
+        return parameters.copy()
+
     @classmethod
-    def _fit(cls, batch: Batch[Self], parameters: np.ndarray) -> list[tuple[np.ndarray, Mapping[str, float]]]:
-        """Each client's trained model, float64, shape (d,), and its scores."""
+    def _fit(cls, batch: Batch[Self], parameters: np.ndarray) -> list[tuple[np.ndarray, Mapping[str, Any]]]:
+        """What each client trained, float64, shape (e,), and its scores."""
         clients, method = batch.clients, batch.config.method
         noises = [seeded_generator(c.config.seed, "train", c.client, c._participations) for c in clients]
-        models = torch.tensor(cls._start(batch, parameters, noises), dtype=torch.float32, requires_grad=True)
-        moments = [client._take_moments(len(parameters)) for client in clients]
+        trained = torch.tensor(cls._start(batch, parameters, noises), dtype=torch.float32, requires_grad=True)
+        moments = [client._take_moments(trained.shape[1]) for client in clients]
         for _ in range(method.local_epochs):
-            (gradients,) = torch.autograd.grad(cls._loss(batch, batch.logits(models, noises)), models)
+            (gradients,) = torch.autograd.grad(cls._objective(batch, trained, noises), trained)
             adam(
-                list(models.detach().unbind()),
+                list(trained.detach().unbind()),
                 list(gradients.unbind()),
                 *([state[name] for state in moments] for name in ("exp_avg", "exp_avg_sq")),
                 [],
@@ -120,7 +146,18 @@ class AdamTraining(LocalMethod):
                 eps=1e-8,
                 maximize=False,
             )
-        return list(zip(models.detach().double().numpy(), cls._scores(batch, models.detach()), strict=True))
+            cls._after_step(batch, trained.detach())
+        return list(zip(trained.detach().double().numpy(), cls._scores(batch, trained.detach()), strict=True))
+
+    def predict(self, parameters: np.ndarray, own: bool) -> np.ndarray:
+        vector = self._trained if own and self._trained is not None else parameters
+        return self._predictions(torch.tensor(vector, dtype=torch.float32))
+
+    def _predictions(self, model: Tensor) -> np.ndarray:
+        """Of the client's own nodes, without dropout; model: float32, shape (d,)."""
+        with torch.no_grad():
+            logits = self.network.logits(model[None, : self.network.size], self.tensors)
+        return self.network.predictions(logits)[: self.graph.num_nodes]
 
     def _take_moments(self, size: int) -> dict[str, Tensor]:
         """Adam's state, to be changed in place."""
@@ -151,23 +188,24 @@ class Batch(Generic[_Client]):
         clients: the clients.
         config: their configuration.
         counts: training nodes of each client.
+        network: the same for all.
     """
 
     def __init__(self, clients: Sequence[_Client]) -> None:
         self.clients = clients
         self.config = clients[0].config
         self.counts = [len(client.nodes) for client in clients]
-        self._graphs = GraphTensors.join([client.tensors for client in clients])
+        self.network = clients[0].network
+        self._graphs = self.network.join([client.tensors for client in clients])
         starts = np.cumsum([0, *self._graphs.sizes]).tolist()
         self._nodes = torch.cat([client.nodes + start for client, start in zip(clients, starts, strict=False)])
 
     def logits(self, models: Tensor, noises: Sequence[np.random.Generator] | None = None) -> Tensor:
         """Logits of the training nodes, each under its client's model; `models` float32, shape (b, d).
 
-        Dropout is on exactly when there are sources of noise, one a client.
+        Dropout, and sampling, are on exactly when there are sources of noise, one a client.
         """
-        model = self.config.model
-        return gcn_logits(models, model.hidden, self._graphs, model.dropout, noises)[self._nodes]
+        return self.network.logits(models, self._graphs, noises)[self._nodes]
 
     def each(self, values: Tensor) -> Sequence[Tensor]:
         """What stands at the training nodes, client by client."""

@@ -1,4 +1,4 @@
-"""The two-layer GCN of SaFeGNN, section 6.1, for many clients at once, and its parameters as one vector.
+"""The two-layer GCN of SaFeGNN, section 6.1, for many clients at once.
 
 The model is ``f -> GCNConv -> hidden -> ReLU -> dropout -> GCNConv -> hidden -> linear -> 1``; its output is one logit
 a node. With the normalised adjacency ``A`` (self-loops included) it computes
@@ -17,11 +17,8 @@ operation for all; nothing is padded.
 
 from __future__ import annotations
 
-import math
-import pickle
 import warnings
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,24 +29,11 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from orchestrator.config import ModelConfig
-from orchestrator.errors import RunError
+from orchestrator.errors import ConfigError
 from orchestrator.graphs.graph import Graph
-from orchestrator.runs import write_atomically
-from orchestrator.seeding import derived_seed
+from orchestrator.models.network import Network, dropout_factors
 
-__all__ = [
-    "GCN",
-    "GraphTensors",
-    "blocks",
-    "gcn_logits",
-    "initial_parameters",
-    "load_model",
-    "load_vector",
-    "normalised_adjacency",
-    "ordered_parameters",
-    "parameters_to_vector",
-    "save_model",
-]
+__all__ = ["GCN", "GraphTensors", "blocks", "normalised_adjacency"]
 
 
 def normalised_adjacency(graph: Graph) -> sp.csr_array:
@@ -96,7 +80,7 @@ class GraphTensors:
         return joined
 
     def propagate(self, values: Tensor) -> Tensor:
-        """The normalised adjacency times a vector of shape (n,); differentiable."""
+        """The normalised adjacency times values of shape (n,) or (n, k); differentiable."""
         return _SymmetricProduct.apply(self.adjacency, values)
 
 
@@ -174,38 +158,6 @@ class _EachLinear(torch.autograd.Function):
         return to_x, None, to_weights, to_biases
 
 
-def gcn_logits(
-    parameters: Tensor,
-    hidden: int,
-    graphs: GraphTensors,
-    dropout: float = 0.0,
-    noises: Sequence[np.random.Generator] | None = None,
-) -> Tensor:
-    """Logits of all nodes of b joined graphs, each under its own parameters; shape (n,). Differentiable.
-
-    Args:
-        parameters: float32, shape (b, d); rows in the order of `ordered_parameters`.
-        hidden: width of the model, h.
-        dropout: its rate. Dropout is on exactly when there are sources of noise, one a graph.
-    """
-    f = graphs.propagated.shape[1]
-    shapes = ((hidden, f), (hidden,), (hidden, hidden), (hidden,), (1, hidden), (1,))
-    parts = parameters.split([math.prod(shape) for shape in shapes], dim=1)
-    weight1, bias1, weight2, bias2, readout, constant = (
-        part.view(-1, *shape) for part, shape in zip(parts, shapes, strict=True)
-    )
-    rows = F.relu(_each_linear(graphs.propagated, graphs.sizes, weight1, bias1))
-    if noises is not None and dropout > 0:
-        sources = zip(graphs.sizes, noises, strict=True)
-        factors = [_dropout_factors((size, hidden), dropout, noise) for size, noise in sources]
-        rows = rows * _below(factors)
-    readout = readout.squeeze(1)
-    second = _each_linear(readout, [1] * len(readout), weight2.transpose(1, 2))
-    values = graphs.propagate(_each_linear(rows, graphs.sizes, second.unsqueeze(1)).squeeze(1))
-    offsets = (b @ c + d for b, c, d in zip(bias2.unbind(), readout.unbind(), constant.unbind(), strict=True))
-    return _below([block + o for block, o in zip(blocks(values, graphs.sizes), offsets, strict=True)])
-
-
 def blocks(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
     """The blocks of so many rows that stand one below the other in x."""
     return [x] if len(sizes) == 1 else x.split(sizes)
@@ -215,39 +167,8 @@ def _below(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-class GCN(nn.Module):
-    """See the module's text. PyG's layers hold and initialise the parameters: Glorot weights, zero biases."""
-
-    def __init__(self, num_features: int, config: ModelConfig) -> None:
-        super().__init__()
-        self.conv1 = GCNConv(num_features, config.hidden)
-        self.conv2 = GCNConv(config.hidden, config.hidden)
-        self.classifier = nn.Linear(config.hidden, 1)
-        self._dropout = config.dropout
-
-    def forward(self, graph: GraphTensors, dropout_noise: np.random.Generator | None = None) -> Tensor:
-        """Logits of all nodes, shape (n,). Dropout is on exactly when its source of noise is given."""
-        vector = torch.cat([p.reshape(-1) for p in ordered_parameters(self)])
-        noises = None if dropout_noise is None else [dropout_noise]
-        return gcn_logits(vector[None], len(self.classifier.weight[0]), graph, self._dropout, noises)
-
-
-def _dropout_factors(shape: tuple[int, int], rate: float, noise: np.random.Generator) -> Tensor:
-    """float32: 0 with probability ``rate``, else 1 / (1 - rate).
-
-    Sixteen bits of noise decide an entry, so the rate is rounded to a multiple of 2^-16; the scale uses the rounded
-    rate, so the expectation is exactly 1. Drawing bits is several times faster than torch's Bernoulli generator, which
-    would take longer than both matrix products of an epoch.
-    """
-    count = math.prod(shape)
-    drop = min(round(rate * 2**16), 2**16 - 1)
-    bits = noise.bit_generator.random_raw(-(-count // 4)).view(np.uint16)[:count]
-    scale = np.float32(2**16 / (2**16 - drop))
-    return torch.from_numpy((bits >= drop).astype(np.float32) * scale).view(shape)
-
-
-def ordered_parameters(model: GCN) -> tuple[nn.Parameter, ...]:
-    """The parameters in the order of the vector, each flattened by rows.
+class GCN(Network):
+    """See the module's text.
 
     ========================  ================  ===================
     parameter                 shape             for f = 276, h = 64
@@ -260,64 +181,64 @@ def ordered_parameters(model: GCN) -> tuple[nn.Parameter, ...]:
     classifier, bias          (1,)              1
     all                       (d,)              21,953
     ========================  ================  ===================
-    """
-    return (
-        model.conv1.lin.weight,
-        model.conv1.bias,
-        model.conv2.lin.weight,
-        model.conv2.bias,
-        model.classifier.weight,
-        model.classifier.bias,
-    )
-
-
-def parameters_to_vector(model: GCN) -> np.ndarray:
-    """All parameters as float64, shape (d,), in the order of `ordered_parameters`."""
-    return torch.cat([p.detach().reshape(-1) for p in ordered_parameters(model)]).double().numpy()
-
-
-def load_vector(model: GCN, vector: np.ndarray) -> None:
-    """Set all parameters from a vector of shape (d,); they are rounded to float32."""
-    parameters = ordered_parameters(model)
-    sizes = [p.numel() for p in parameters]
-    if vector.shape != (sum(sizes),):
-        raise ValueError(f"expected parameters of shape ({sum(sizes)},), got {vector.shape}")
-    with torch.no_grad():
-        for parameter, values in zip(parameters, torch.tensor(vector).split(sizes), strict=True):
-            parameter.copy_(values.view_as(parameter))
-
-
-def initial_parameters(num_features: int, config: ModelConfig, seed: int) -> np.ndarray:
-    """Freshly initialised parameters, float64, shape (d,); a function of the arguments alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derived_seed(seed, "initial parameters"))
-        return parameters_to_vector(GCN(num_features, config))
-
-
-def save_model(path: Path, parameters: np.ndarray, num_features: int, config: ModelConfig) -> None:
-    """Write a model, whole or not at all, such that `load_model` needs nothing else.
-
-    Args:
-        parameters: float64, shape (d,).
-    """
-    content = {
-        "num_features": num_features,
-        "model": config.model_dump(),
-        "parameters": torch.tensor(parameters, dtype=torch.float64),
-    }
-    write_atomically(path, lambda file: torch.save(content, file))
-
-
-def load_model(path: Path) -> GCN:
-    """The model that `save_model` wrote. Only plain data is read: a file from elsewhere cannot run code.
 
     Raises:
-        RunError: the file cannot be read or holds no such model.
+        ConfigError: on construction, for more than two classes.
     """
-    try:
-        content = torch.load(path, weights_only=True)
-        model = GCN(content["num_features"], ModelConfig(**content["model"]))
-        load_vector(model, content["parameters"].numpy())
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, LookupError, TypeError, ValueError) as error:
-        raise RunError(f"{path}: not a model of this program: {type(error).__name__}") from error
-    return model
+
+    def __init__(self, num_features: int, classes: int, config: ModelConfig) -> None:
+        if classes != 2:
+            raise ConfigError(
+                f"model.name = gcn has one logit, but the data have {classes} classes; choose gcn-classifier or sage"
+            )
+        super().__init__(num_features, classes, config)
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        f, h = self.num_features, self.config.hidden
+        return {
+            "layer1.weight": (h, f),
+            "layer1.bias": (h,),
+            "layer2.weight": (h, h),
+            "layer2.bias": (h,),
+            "classifier.weight": (1, h),
+            "classifier.bias": (1,),
+        }
+
+    def _initialised(self) -> Sequence[Tensor]:
+        """As PyG's layers begin: Glorot weights, zero biases."""
+        h = self.config.hidden
+        first, second, classifier = GCNConv(self.num_features, h), GCNConv(h, h), nn.Linear(h, 1)
+        return first.lin.weight, first.bias, second.lin.weight, second.bias, classifier.weight, classifier.bias
+
+    def tensors(self, graph: Graph) -> GraphTensors:
+        return GraphTensors(graph)
+
+    def join(self, parts: Sequence[GraphTensors]) -> GraphTensors:
+        return GraphTensors.join(parts)
+
+    def logits(
+        self, models: Tensor, graphs: GraphTensors, noises: Sequence[np.random.Generator] | None = None
+    ) -> Tensor:
+        """Shape (n,): the logit of class 1."""
+        hidden, dropout = self.config.hidden, self.config.dropout
+        weight1, bias1, weight2, bias2, readout, constant = self.split(models)
+        rows = F.relu(_each_linear(graphs.propagated, graphs.sizes, weight1, bias1))
+        if noises is not None and dropout > 0:
+            sources = zip(graphs.sizes, noises, strict=True)
+            factors = [dropout_factors((size, hidden), dropout, noise) for size, noise in sources]
+            rows = rows * _below(factors)
+        readout = readout.squeeze(1)
+        second = _each_linear(readout, [1] * len(readout), weight2.transpose(1, 2))
+        values = graphs.propagate(_each_linear(rows, graphs.sizes, second.unsqueeze(1)).squeeze(1))
+        offsets = (b @ c + d for b, c, d in zip(bias2.unbind(), readout.unbind(), constant.unbind(), strict=True))
+        return _below([block + o for block, o in zip(blocks(values, graphs.sizes), offsets, strict=True)])
+
+    def targets(self, labels: np.ndarray) -> Tensor:
+        return torch.from_numpy(labels.astype(np.float32))
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(logits, targets)
+
+    def predictions(self, logits: Tensor) -> np.ndarray:
+        return (logits > 0).long().numpy()

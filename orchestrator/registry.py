@@ -1,0 +1,35 @@
+"""The federated methods by name: one line each. Settings are checked against it without importing what it names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["METHODS", "Method"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """Where a method's client is, and what it needs.
+
+    Attributes:
+        client: ``module:class`` of its `orchestrator.methods.base.LocalMethod`.
+        rule: key of `mpc_programs.rules.RULES`, by which its updates are aggregated; None: nothing is.
+        networks: names of the networks that it can train; none named: all.
+        personal: every client has a model of its own, and there is no global one.
+    """
+
+    client: str
+    rule: str | None
+    networks: tuple[str, ...] = ()
+    personal: bool = False
+
+
+METHODS: Mapping[str, Method] = {
+    "f2gnn": Method("orchestrator.methods.f2gnn:F2GNN", "f2gnn", ("gcn",)),
+    "fedavg": Method("orchestrator.methods.fedavg:FedAvg", "fedavg"),
+    "local": Method("orchestrator.methods.alone:Alone", None, personal=True),
+    "fedpub": Method("orchestrator.methods.fedpub:FedPub", "fedpub", ("gcn-classifier",), personal=True),
+    "fedsage": Method("orchestrator.methods.fedavg:FedAvg", "fedavg", ("sage",)),
+    "fedsage+": Method("orchestrator.methods.fedsage_plus:FedSagePlus", "fedavg", ("sage",)),
+}
