@@ -101,7 +101,7 @@ class ModelConfig(_Section):
 class MethodConfig(_Section):
     """What a client does locally and which rule aggregates; see the README's table of deviations."""
 
-    name: Literal["f2gnn", "fedavg"] = "f2gnn"
+    name: Literal["f2gnn", "fedavg", "fedpub"] = "f2gnn"
     local_epochs: int = Field(15, ge=1)
     learning_rate: float = Field(1e-4, gt=0)
     weight_decay: float = Field(1e-4, ge=0)
@@ -110,6 +110,13 @@ class MethodConfig(_Section):
     tau_combine: float = Field(1e-3, gt=0, description="temperature of the predictions that are compared")
     lam: float = Field(8.0, ge=0, le=64, description="lambda: weight of the balance weights in the final score")
     tau: float = Field(4.0, gt=0, description="temperature of the final softmax")
+    similarity: float = Field(
+        3.0,
+        gt=0,
+        le=12,
+        description="tau: scale of the similarities in FED-PUB's softmax; the larger, the less a client takes from "
+        "clients that are unlike it",
+    )
     penalty: Literal["gaps", "broadcast"] = Field(
         "gaps", description="broadcast: the (n,1) x (n,) products of the reference code"
     )
