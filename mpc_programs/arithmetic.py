@@ -15,9 +15,12 @@ A backend `ops` offers vectors of numbers with ``x + y``, ``x - y``, ``x + c`` (
     ops.weigh(bits, constants)  bits[k] * constants[k] as numbers; exact
     ops.negate(bits)            1 - bit
     await ops.multiply(*pairs)  the elementwise product of each pair (x, y), a list; all in one round
+    await ops.inner(x, y, k)    the sums of x[i] y[i] over k equal parts, formed as in `sums`; rounded once
     await ops.less(x, y)        bits [x < y]; |x - y| < 2^31
     await ops.all(bits, groups) AND over `groups` equal parts, formed as in `sums`
     await ops.numbers(bits)     bits as 0/1 in the form that `weigh` and `multiply` take
+
+The backend at MP-SPDZ's compile time has no `inner`: the rule that needs it has no program there.
 
 Notation: q clients; f fractional bits (32 on shares); ulp = 2^-f. "Rounds" are exchanges between the two servers.
 """
@@ -28,7 +31,7 @@ import math
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["CLAMP", "EXP_MAX", "clip_factors", "divide", "exp", "maximum", "softmax", "thresholds"]
+__all__ = ["CLAMP", "EXP_MAX", "WIDE", "clip_factors", "divide", "exp", "maximum", "softmax", "thresholds"]
 
 CLAMP = 24.0
 """Scores that lie further below the maximum count as this far below: e^-24 < 2^-34, under half an ulp."""
@@ -92,7 +95,7 @@ def _exp_coefficients(middle: float, reach: float) -> tuple[float, ...]:
 
 
 async def divide(ops: Any, x: Vector, by: Vector, low: float, high: float) -> Vector:
-    """x / by, elementwise or by a vector of length one, for divisors in [low, high], 0 < low, high/low <= 2^11.
+    """x / by for divisors in [low, high], 0 < low, high/low <= 2^11; element i of x by element i mod len(by).
 
     With t the divisor d mapped from [low, high] to [1, -1] and t0 the image of 0, let E_j = T(t) / T(t0) for the
     Chebyshev polynomial T of degree 2^j: the smallest possible on the interval among those with E = 1 at d = 0.
@@ -107,19 +110,19 @@ async def divide(ops: Any, x: Vector, by: Vector, low: float, high: float) -> Ve
     Rounds: k, the least with |E_k| < 2^-33, for high/low <= 16; else k + 3, the least with |E_k| < 2^-17.
     Error on shares: below 8 (k + 2) max(1, |x|) max(1, 1/low) ulp; on a wide interval without the factor k + 2.
     """
-    k, n = len(by), len(x)
     wide = high > WIDE * low
     target = 2.0**-17 if wide else 2.0**-33
     middle = 0.5 * (low + high)
     half = max(0.5 * (high - low), middle * target)  # on a narrower interval no step is needed
     t, c = ops.combine([(by, -1.0 / half)], middle / half), middle / half
-    quotient = ops.constants([1.0 / middle] * k) if wide else ops.combine([(x, 1.0 / middle)])
-    spread = [0] * len(quotient)
+    quotient = ops.constants([1.0 / middle] * len(by)) if wide else ops.combine([(x, 1.0 / middle)])
+
+    def spread(factor: Vector, to: Vector) -> Vector:
+        return factor if len(factor) == len(to) else ops.take(factor, [i % len(factor) for i in range(len(to))])
+
     while 1.0 / c > target:
         gain = 2 * c * c / (2 * c * c - 1)
-        factor = ops.combine([(t, gain / c)], gain)
-        if k < len(quotient):
-            factor = ops.take(factor, spread)
+        factor = spread(ops.combine([(t, gain / c)], gain), quotient)
         c = 2 * c * c - 1
         if 1.0 / c > target:
             quotient, t = await ops.multiply((quotient, factor), (t + t, t))
@@ -130,7 +133,7 @@ async def divide(ops: Any, x: Vector, by: Vector, low: float, high: float) -> Ve
         return quotient
     [ratio] = await ops.multiply((by, quotient))
     [inverse] = await ops.multiply((quotient, 2.0 - ratio))
-    [quotient] = await ops.multiply((x, inverse if k == n else ops.take(inverse, [0] * n)))
+    [quotient] = await ops.multiply((x, spread(inverse, x)))
     return quotient
 
 

@@ -2,7 +2,8 @@
 
 A rule names the scores that it takes, with their public ranges, and computes weights: ones that sum to one, or, where
 the round's parameters say how many clients are expected, ones that each depend on their own client alone. Clipping is
-common to all rules and multiplies the weights. Adding a rule means one coroutine and one entry in `RULES`.
+common to these rules and multiplies the weights. A personal rule has a row of weights s_ij for every client i, which
+gets w - sum_j s_ij Delta_j for itself, unclipped. Adding a rule means one coroutine and one entry in `RULES`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpc_programs.arithmetic import clip_factors, exp, softmax
 from mpc_programs.fixed_denominator import FixedDenominator
 from mpc_programs.lockstep import gather
+from mpc_programs.similarity import Similarity
 
-__all__ = ["PROGRAMS", "RULES", "RoundParameters", "Rule", "factors", "weights_and_clip"]
+__all__ = ["PROGRAMS", "RULES", "Range", "RoundParameters", "Rule", "factors", "weights_and_clip"]
 
 PROGRAMS = ("assisted", "scalar-first", "faithful")
 """What a round does with the vectors; the last two exist to compare costs on the same work."""
@@ -34,6 +36,8 @@ class RoundParameters:
         ratio_max: public cap of ||Delta||_2 / C; None where updates are not clipped.
         expected: m, the size of a cohort that is expected, where the weights' denominators are fixed at it; None where
             weights sum to one over whoever takes part.
+        embedding: length of FED-PUB's functional embeddings.
+        similarity: tau of FED-PUB's softmax; twice it is at most `arithmetic.CLAMP`.
     """
 
     rule: str
@@ -43,6 +47,17 @@ class RoundParameters:
     fairness_max: float = 2.0
     ratio_max: float | None = None
     expected: int | None = None
+    embedding: int = 0
+    similarity: float = 3.0
+
+    @property
+    def personal(self) -> bool:
+        return RULES[self.rule].personal
+
+    @property
+    def models(self) -> int:
+        """How many weighted sums of the updates a round computes: one, or under a personal rule one for each client."""
+        return self.cohort if self.personal else 1
 
     @property
     def fixed_denominator(self) -> FixedDenominator:
@@ -56,13 +71,34 @@ class RoundParameters:
         """How much the final score magnifies errors of the inner weights, at least 1."""
         return max(1.0, (self.lam + math.e) / self.tau)
 
+    @property
+    def similarities(self) -> Similarity:
+        """FED-PUB's."""
+        return Similarity(self.cohort, self.embedding, self.similarity)
+
+
+class Range(NamedTuple):
+    """Public range of a score, a number or `size` coordinates, whose Euclidean norm is then at most `high` as well."""
+
+    low: float
+    high: float
+    size: int = 1
+
 
 @dataclass(frozen=True)
 class Rule:
-    """Score ranges by name, and the coroutine that turns the scores into weights."""
+    """Score ranges by name, and the coroutine that turns the scores into weights.
 
-    ranges: Callable[[RoundParameters], dict[str, tuple[float, float]]]
+    Attributes:
+        ranges: of the scores that the rule takes.
+        weights: from a vector for each score to that of the weights. Scores of size k are k q numbers: the first
+            coordinate of all q clients, then the second, and so on.
+        personal: whether every client has weights of its own: q times q of them, those of client 0 first.
+    """
+
+    ranges: Callable[[RoundParameters], dict[str, Range]]
     weights: Callable[[Any, RoundParameters, Mapping[str, Any]], Coroutine[bytes, bytes, Any]]
+    personal: bool = False
 
 
 async def _f2gnn(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any]) -> Any:
@@ -87,9 +123,15 @@ async def _fedavg(ops: Any, parameters: RoundParameters, scores: Mapping[str, An
     return ops.constants([1.0 / (parameters.expected or parameters.cohort)] * parameters.cohort)
 
 
+async def _fedpub(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any]) -> Any:
+    """A softmax over the similarities of the clients' functional embeddings, see `similarity`."""
+    return await parameters.similarities.weights(ops, scores["embedding"])
+
+
 RULES: dict[str, Rule] = {
-    "f2gnn": Rule(lambda p: {"balance": (0.0, 1.0), "fairness": (0.0, p.fairness_max)}, _f2gnn),
+    "f2gnn": Rule(lambda p: {"balance": Range(0.0, 1.0), "fairness": Range(0.0, p.fairness_max)}, _f2gnn),
     "fedavg": Rule(lambda p: {}, _fedavg),
+    "fedpub": Rule(lambda p: {"embedding": Range(-1.0, 1.0, p.embedding)}, _fedpub, personal=True),
 }
 
 
@@ -100,8 +142,8 @@ async def weights_and_clip(
 
     Args:
         ops: the backend.
-        parameters: the public side.
-        scores: one vector of length q for each score of the rule.
+        parameters: the public side; of a personal rule, whose weights are q times q, without a clip.
+        scores: one vector for each score of the rule, as `Rule.weights` takes them.
         ratio: ||Delta_i||_2 / C, or None exactly where `parameters.ratio_max` is None; then there is no clip.
     """
     rule = RULES[parameters.rule]
@@ -111,7 +153,7 @@ async def weights_and_clip(
 
 
 async def factors(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any], ratio: Any | None) -> Any:
-    """The factors s_i = gamma_i * min(1, C / ||Delta_i||), a vector of length q; arguments as above."""
+    """The factors s_i = gamma_i * min(1, C / ||Delta_i||), `parameters.models` rows of length q; arguments as above."""
     weights, clip = await weights_and_clip(ops, parameters, scores, ratio)
     if clip is None:
         return weights

@@ -117,6 +117,13 @@ class MethodConfig(_Section):
     tau_combine: float = Field(1e-3, gt=0, description="temperature of the predictions that are compared")
     lam: float = Field(8.0, ge=0, le=64, description="lambda: weight of the balance weights in the final score")
     tau: float = Field(4.0, gt=0, description="temperature of the final softmax")
+    similarity: float = Field(
+        3.0,
+        gt=0,
+        le=12,
+        description="tau: scale of the similarities in FED-PUB's softmax; the larger, the less a client takes from "
+        "clients that are unlike it",
+    )
     penalty: Literal["gaps", "broadcast"] = Field(
         "gaps", description="broadcast: the (n,1) x (n,) products of the reference code"
     )
@@ -315,6 +322,8 @@ class Config(_Section):
             raise ValueError(
                 f"model.name = {self.model.name}: method.name = {name} trains {' or '.join(method.networks)} only"
             )
+        if method.rule is None and (self.privacy.noise_multiplier > 0 or self.privacy.clip_norm is not None):
+            raise ValueError(f"method.name = {name} releases nothing: leave privacy.clip_norm and noise_multiplier out")
         if method.personal:
             if self.evaluation.where != "clients":
                 raise ValueError(f"method.name = {name} makes no global model: set evaluation.where to clients")

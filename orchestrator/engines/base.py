@@ -1,4 +1,8 @@
-"""The one interface of every engine: take a cohort's uploads, give the new global model and what it cost."""
+"""The one interface of every engine: take a cohort's uploads, give the new models and what they cost.
+
+Common rules release one model to everyone. Under a personal rule every client of the cohort gets its own, which nobody
+else sees: the engine hands out what the orchestrator carries to each client, whose process decodes it.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,50 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Aggregation", "Encoder", "Engine", "RoundCost", "Terms"]
+from mpc_programs.rules import RoundParameters
+from orchestrator.errors import ConfigError
+from orchestrator.sharing.envelope import Keypair
+
+__all__ = ["Aggregation", "Decoder", "Encoder", "Engine", "RoundCost", "Terms", "check_terms"]
 
 
 class Encoder(Protocol):
     """The engine's part inside a client's process; must survive pickling. Its result is all that leaves the client."""
 
     def __call__(
-        self, delta: np.ndarray, norm: float, scores: Mapping[str, float], round: int, slot: int, client: int
+        self,
+        delta: np.ndarray,
+        norm: float,
+        scores: Mapping[str, float | np.ndarray],
+        round: int,
+        slot: int,
+        client: int,
+        reply_key: bytes = b"",
     ) -> Any:
-        """Encode one update. Raises RangeError where it cannot be represented, and the run has no noise."""
+        """Encode one update.
+
+        Args:
+            scores: what the rule takes: numbers, or float64 vectors.
+            reply_key: the public key that the client's answer is sealed to; ignored unless the rule is personal.
+
+        Raises:
+            RangeError: it cannot be represented, and the run has no noise.
+        """
+
+
+class Decoder(Protocol):
+    """The other part inside a client's process, under personal rules; must survive pickling."""
+
+    def __call__(self, answer: Any, keypair: Keypair, round: int, slot: int, client: int) -> np.ndarray:
+        """The client's own model, float64 (d,), from its element of `Aggregation.answers`.
+
+        Args:
+            keypair: the one whose public half the client gave to its encoder.
+
+        Raises:
+            ProtocolError: the answer is damaged, or meant for another run, round, slot or client.
+            RangeError: the model left the representable range.
+        """
 
 
 @dataclass(frozen=True)
@@ -50,7 +88,7 @@ class RoundCost:
         waited_seconds: how long the round stood still until both servers had its preprocessing and had agreed on it,
             and for noise that was not drawn yet.
         upload_bytes: what one client of the cohort sent, mean over the cohort.
-        download_bytes: what one client received: the released model.
+        download_bytes: what one client received, its model; mean over the cohort.
         startup_seconds: how long the round stood still for processes that it had to start.
     """
 
@@ -70,14 +108,24 @@ class Aggregation:
     """What a round releases, and its cost.
 
     Attributes:
-        parameters: the model, float64 (d,).
+        parameters: the model, float64 (d,); None under a personal rule, which does not move the public model.
         cost: of the round.
         within: how many updates had a norm of at most C, with noise; None where they were not counted.
+        answers: under a personal rule, by slot, what the orchestrator carries to the client; for `Engine.decoder`.
+        weights: alpha, float64 (q, q), of a personal rule on the plaintext engine; no other one knows them.
     """
 
-    parameters: np.ndarray
+    parameters: np.ndarray | None
     cost: RoundCost
     within: float | None = None
+    answers: Sequence[Any] | None = None
+    weights: np.ndarray | None = None
+
+
+def check_terms(parameters: RoundParameters, terms: Terms) -> None:
+    """Raises ConfigError where a personal rule's updates would be clipped or noised: it has neither."""
+    if parameters.personal and terms != Terms():
+        raise ConfigError(f"privacy: {parameters.rule} gives every client its own model, without clipping or noise")
 
 
 class Engine(ABC):
@@ -85,12 +133,20 @@ class Engine(ABC):
 
     @abstractmethod
     def start(self, parameters: np.ndarray) -> None:
-        """Begin with a public model, float64 (d,): a fresh one or that of a checkpoint. Also after a failed round."""
+        """Begin with a public model, float64 (d,): a fresh one or that of a checkpoint. Also after a failed round.
+
+        Under a personal rule every client's update is the difference to this model, in all rounds.
+        """
 
     @property
     @abstractmethod
     def encoder(self) -> Encoder:
         """What clients encode with in the round that was prepared last; valid after `start`."""
+
+    @property
+    @abstractmethod
+    def decoder(self) -> Decoder:
+        """What clients decode their answers with under a personal rule; valid after `start`."""
 
     @abstractmethod
     def prepare(self, round: int, size: int, terms: Terms | None = None) -> None:
@@ -112,8 +168,8 @@ class Engine(ABC):
     def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
         """Aggregate what was submitted for every slot of the cohort, which `prepare` was told the size of.
 
-        A cohort may be empty: what is released then is the model as it was, with noise as in any other round. A round
-        that was not prepared is one on the terms that the engine was made with.
+        A cohort may be empty: what is released then is the model as it was, with noise as in any other round, and under
+        a personal rule nothing. A round that was not prepared is one on the terms that the engine was made with.
 
         Raises:
             ProtocolError: naming peer, phase and round; the engine must then be closed, or started again with the

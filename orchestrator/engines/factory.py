@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, replace
 
-from mpc_programs.rules import RoundParameters
+from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.config import Config
+from orchestrator.engines.alone import NoEngine
 from orchestrator.engines.base import Engine, Terms
 from orchestrator.engines.embedded.engine import EmbeddedEngine
 from orchestrator.engines.mpspdz.engine import MpSpdzEngine
@@ -16,7 +17,8 @@ from orchestrator.errors import ConfigError
 from orchestrator.privacy.plan import PrivacyPlan, server_stddev
 from orchestrator.privacy.quantile import COUNT_SENSITIVITY
 from orchestrator.privacy.sensitivity import check_fixed_denominator, fixed_weight, l2_sensitivity
-from orchestrator.sharing.fixed_point import COUNT_BITS, VectorFormat, clip_error
+from orchestrator.registry import METHODS
+from orchestrator.sharing.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat, clip_error
 
 __all__ = [
     "clip_limits",
@@ -53,22 +55,47 @@ def round_parameters(config: Config) -> RoundParameters:
             f"privacy.clip_norm = {clip_norm:g} is too small: with sharing.integer_bits = "
             f"{config.sharing.integer_bits} it must be at least {limit / _LARGEST_RATIO:g}"
         )
+    _check_personal(config)
     fixed = config.federation.sampling == "poisson" and config.privacy.sensitivity == "bounded_weights"
     parameters = RoundParameters(
-        rule=config.method.name,
+        rule=METHODS[config.method.name].rule,
         cohort=config.federation.cohort,
         lam=config.method.lam,
         tau=config.method.tau,
         fairness_max=config.method.score_max,
         ratio_max=None if clip_norm is None else limit / clip_norm,
         expected=config.federation.cohort if fixed else None,
+        embedding=config.model.hidden if METHODS[config.method.name].rule == "fedpub" else 0,
+        similarity=config.method.similarity,
     )
     check_fixed_denominator(parameters)
     return parameters
 
 
+def _check_personal(config: Config) -> None:
+    """Raises ConfigError, naming all settings at fault, where a personal rule meets what it is not defined for."""
+    if not RULES[METHODS[config.method.name].rule].personal:
+        return
+    engine, privacy = config.engine, config.privacy
+    wrong = {
+        "engine.name = mpspdz": engine.name == "mpspdz",
+        f"engine.program = {engine.program}": engine.name == "embedded" and engine.program != "assisted",
+        "federation.sampling = with_replacement": config.federation.sampling == "with_replacement",
+        f"privacy.clip_norm = {privacy.clip_norm}": privacy.clip_norm is not None,
+        f"privacy.noise_multiplier = {privacy.noise_multiplier:g}": privacy.noise_multiplier > 0,
+    }
+    if found := [setting for setting, is_set in wrong.items() if is_set]:
+        raise ConfigError(
+            f"method.name = {config.method.name} gives every client its own model and does not go with "
+            f"{', '.join(found)}"
+        )
+
+
 def error_bound(config: Config, cohort: int, largest_coordinate: float) -> float:
     """Bound on |released - float64| per coordinate of a round, without noise, for the configured engine.
+
+    Of FED-PUB's personal models: max|Delta| (`Similarity.error_ulp` 2^-32 + [q 2^-weight_bits if below 32]) +
+    2^-(update_bits + 1) + 2^(integer_bits - 52).
 
     Args:
         cohort: how many clients take part.
@@ -78,6 +105,9 @@ def error_bound(config: Config, cohort: int, largest_coordinate: float) -> float
     if chosen.name == "mpspdz":
         shape = Shape(chosen.program, chosen.protocol, replace(parameters, cohort=cohort), 0)
         return shape.error_bound(vectors, largest_coordinate)
+    if parameters.personal:
+        error_ulp = replace(parameters, cohort=max(1, cohort)).similarities.error_ulp
+        return vectors.error_bound(cohort, largest_coordinate, factor=error_ulp * 2.0**-SCALAR_BITS / max(1, cohort))
     if parameters.expected is None:
         return vectors.error_bound(cohort, largest_coordinate, parameters.gain)
     weight, error = fixed_weight(parameters)
@@ -206,6 +236,8 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
     Raises:
         ConfigError: the settings do not fit each other, or what the engine needs is not there.
     """
+    if METHODS[config.method.name].rule is None:
+        return NoEngine()
     parameters, usual, chosen = round_parameters(config), asdict(round_terms(config)), config.engine
     privacy_plan(config)  # refuses what cannot be accounted for
     if chosen.name == "plaintext":

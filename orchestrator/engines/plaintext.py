@@ -11,8 +11,9 @@ import numpy as np
 from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RULES, RoundParameters, factors
 from orchestrator.engines.admission import admit
-from orchestrator.engines.base import Aggregation, Encoder, Engine, RoundCost, Terms
+from orchestrator.engines.base import Aggregation, Decoder, Encoder, Engine, RoundCost, Terms, check_terms
 from orchestrator.errors import RangeError
+from orchestrator.sharing.envelope import Keypair
 from orchestrator.sharing.fixed_point import VectorFormat
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "PlaintextEngine",
     "SimulatingEncoder",
     "float64_aggregate",
+    "float64_personal",
+    "plain_decoder",
     "plain_encoder",
 ]
 
@@ -53,6 +56,9 @@ class Float64:
     async def multiply(self, *pairs: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
         return [x * y for x, y in pairs]
 
+    async def inner(self, x: np.ndarray, y: np.ndarray, groups: int) -> np.ndarray:
+        return self.sums(x * y, groups)
+
     async def less(self, x: np.ndarray, y: np.ndarray | float | Sequence[float]) -> np.ndarray:
         return x < np.asarray(y, dtype=np.float64)
 
@@ -69,16 +75,27 @@ class PlainUpload:
 
     delta: np.ndarray
     norm: float
-    scores: Mapping[str, float]
+    scores: Mapping[str, float | np.ndarray]
 
 
 def plain_encoder(
-    delta: np.ndarray, norm: float, scores: Mapping[str, float], round: int, slot: int, client: int
+    delta: np.ndarray,
+    norm: float,
+    scores: Mapping[str, float | np.ndarray],
+    round: int,
+    slot: int,
+    client: int,
+    reply_key: bytes = b"",
 ) -> PlainUpload:
     """The encoder of the plaintext engine. Raises RangeError for an update that is not finite."""
-    if not (np.isfinite(delta).all() and np.isfinite(norm) and all(np.isfinite(value) for value in scores.values())):
+    if not all(np.isfinite(value).all() for value in (delta, norm, *scores.values())):
         raise RangeError(f"round {round}, client {client}: the update holds NaN or infinity")
     return PlainUpload(delta, norm, scores)
+
+
+def plain_decoder(answer: np.ndarray, keypair: Keypair, round: int, slot: int, client: int) -> np.ndarray:
+    """The decoder of the plaintext engine, whose answers are the models themselves."""
+    return answer
 
 
 @dataclass(frozen=True)
@@ -88,7 +105,14 @@ class AuditEncoder:
     vectors: VectorFormat
 
     def __call__(
-        self, delta: np.ndarray, norm: float, scores: Mapping[str, float], round: int, slot: int, client: int
+        self,
+        delta: np.ndarray,
+        norm: float,
+        scores: Mapping[str, float | np.ndarray],
+        round: int,
+        slot: int,
+        client: int,
+        reply_key: bytes = b"",
     ) -> PlainUpload:
         upload = plain_encoder(delta, norm, scores, round, slot, client)
         return replace(upload, norm=self.vectors.norm(self.vectors.encode_update(delta)))
@@ -102,7 +126,14 @@ class SimulatingEncoder:
     vectors: VectorFormat
 
     def __call__(
-        self, delta: np.ndarray, norm: float, scores: Mapping[str, float], round: int, slot: int, client: int
+        self,
+        delta: np.ndarray,
+        norm: float,
+        scores: Mapping[str, float | np.ndarray],
+        round: int,
+        slot: int,
+        client: int,
+        reply_key: bytes = b"",
     ) -> PlainUpload:
         place = f"round {round}, client {client}"
         update, values = admit(self.vectors, self.parameters, delta, scores, confine=True, place=place)
@@ -120,14 +151,32 @@ def float64_aggregate(
     """
     if not uploads:
         return model.copy()
+    weights = _factors(parameters, clip_norm, uploads)
+    return model - sum(weight * upload.delta for weight, upload in zip(weights, uploads, strict=True))
+
+
+def float64_personal(
+    model: np.ndarray, parameters: RoundParameters, uploads: Sequence[PlainUpload]
+) -> tuple[np.ndarray, np.ndarray]:
+    """A personal rule's weights s, shape (q, q), and w - sum_j s_ij Delta_j for every client i, shape (q, d).
+
+    What the other engines must agree with, as `float64_aggregate`.
+    """
+    q = len(uploads)
+    if q == 0:
+        return np.zeros((0, 0)), np.zeros((0, len(model)))
+    weights = _factors(parameters, None, uploads).reshape(q, q)
+    return weights, model - weights @ np.stack([upload.delta for upload in uploads])
+
+
+def _factors(parameters: RoundParameters, clip_norm: float | None, uploads: Sequence[PlainUpload]) -> np.ndarray:
     scores = {
-        name: np.array([upload.scores[name] for upload in uploads])
+        name: np.stack([np.ravel(upload.scores[name]) for upload in uploads], axis=1).ravel()
         for name in RULES[parameters.rule].ranges(parameters)
     }
     ratio = None if clip_norm is None else np.array([upload.norm for upload in uploads]) / clip_norm
     parameters = replace(parameters, cohort=len(uploads), ratio_max=None if ratio is None else float(ratio.max()))
-    weights = run_locally(factors(Float64(), parameters, scores, ratio))
-    return model - sum(weight * upload.delta for weight, upload in zip(weights, uploads, strict=True))
+    return run_locally(factors(Float64(), parameters, scores, ratio))
 
 
 class PlaintextEngine(Engine):
@@ -154,6 +203,7 @@ class PlaintextEngine(Engine):
         """
         self._parameters, self._vectors = parameters, vectors
         self._terms = self._usual = Terms(clip_norm, noise_stddev, count_stddev)
+        check_terms(parameters, self._usual)
         self._model = np.zeros(0)
         self._uploads: dict[int, PlainUpload] = {}
 
@@ -161,11 +211,16 @@ class PlaintextEngine(Engine):
     def encoder(self) -> Encoder:
         return plain_encoder if self._vectors is None else SimulatingEncoder(self._parameters, self._vectors)
 
+    @property
+    def decoder(self) -> Decoder:
+        return plain_decoder
+
     def start(self, parameters: np.ndarray) -> None:
         self._model = parameters.astype(np.float64)
 
     def prepare(self, round: int, size: int, terms: Terms | None = None) -> None:
         self._terms = terms or self._usual
+        check_terms(self._parameters, self._terms)
 
     def submit(self, round: int, slot: int, client: int, upload: PlainUpload) -> None:
         self._uploads[slot] = upload
@@ -173,18 +228,24 @@ class PlaintextEngine(Engine):
     def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
         started = time.perf_counter()
         uploads, terms, within = [self._uploads.pop(slot) for slot in range(len(cohort))], self._terms, None
+        size = self._model.nbytes
+        if self._parameters.personal:
+            weights, models = float64_personal(self._model, self._parameters, uploads)
+            cost = self._cost(started, size if cohort else 0, size if cohort else 0)
+            return Aggregation(None, cost, answers=list(models), weights=weights)
         self._model = float64_aggregate(self._model, self._parameters, terms.clip_norm, uploads)
         if terms.noise_stddev:
             self._model = self._model + _noise(terms.noise_stddev, len(self._model))
         if terms.count_stddev is not None and terms.clip_norm is not None:
             within = sum(upload.norm <= terms.clip_norm for upload in uploads) + float(_noise(terms.count_stddev, 1)[0])
-        size = self._model.nbytes
-        seconds, upload_bytes = time.perf_counter() - started, size if cohort else 0
-        cost = RoundCost(online_seconds=seconds, upload_bytes=upload_bytes, download_bytes=size)
-        return Aggregation(self._model.copy(), cost, within)
+        return Aggregation(self._model.copy(), self._cost(started, size if cohort else 0, size), within)
 
     def close(self) -> None:
         pass
+
+    def _cost(self, started: float, upload_bytes: int, download_bytes: int) -> RoundCost:
+        seconds = time.perf_counter() - started
+        return RoundCost(online_seconds=seconds, upload_bytes=upload_bytes, download_bytes=download_bytes)
 
 
 def _noise(stddev: float, count: int) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""Sealed envelopes: whoever carries a client's upload to a server cannot read it.
+"""Sealed envelopes: whoever carries a client's upload to a server, or a server's answer to a client, cannot read it.
 
-HPKE (RFC 9180, base mode) with X25519, HKDF-SHA256 and AES-128-GCM: anyone can seal to a server's public key, only
-that server opens, and any change is noticed. What an envelope is for stands inside it, in the upload's header.
+HPKE (RFC 9180, base mode) with X25519, HKDF-SHA256 and AES-128-GCM: anyone can seal to a public key, only the holder of
+the private one opens, and any change is noticed. An envelope sealed for one purpose does not open for another; which
+round and place it is for stands inside it, in the message's header.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
-__all__ = ["Keypair", "seal"]
+__all__ = ["ANSWER", "UPLOAD", "Keypair", "seal"]
 
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
-_INFO = b"safegnn upload 1"
+
+UPLOAD, ANSWER = b"safegnn upload 1", b"safegnn answer 1"
+"""The purposes: from a client to a server, and back."""
 
 
-def seal(message: bytes, public_key: bytes) -> bytes:
-    """Encrypt to a server's 32-byte public key; 48 bytes longer than the message."""
-    return _SUITE.encrypt(message, X25519PublicKey.from_public_bytes(public_key), info=_INFO)
+def seal(message: bytes, public_key: bytes, purpose: bytes = UPLOAD) -> bytes:
+    """Encrypt to a 32-byte public key; 48 bytes longer than the message. Raises ValueError for one that is none."""
+    return _SUITE.encrypt(message, X25519PublicKey.from_public_bytes(public_key), info=purpose)
 
 
 class Keypair:
-    """A server's key pair; the private half never leaves the process."""
+    """A server's key pair, or a client's for its answers; the private half never leaves the process."""
 
     def __init__(self) -> None:
         self._private = X25519PrivateKey.generate()
@@ -31,9 +34,9 @@ class Keypair:
     def public_key(self) -> bytes:
         return self._private.public_key().public_bytes_raw()
 
-    def open(self, envelope: bytes) -> bytes:
-        """Decrypt. Raises ValueError if the envelope is damaged or sealed to another key."""
+    def open(self, envelope: bytes, purpose: bytes = UPLOAD) -> bytes:
+        """Decrypt. Raises ValueError if the envelope is damaged, or sealed to another key or for another purpose."""
         try:
-            return _SUITE.decrypt(envelope, self._private, info=_INFO)
+            return _SUITE.decrypt(envelope, self._private, info=purpose)
         except (InvalidTag, ValueError, TypeError) as error:
-            raise ValueError("the envelope is damaged or sealed to another server") from error
+            raise ValueError("the envelope is damaged or sealed to another key") from error

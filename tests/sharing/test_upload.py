@@ -5,11 +5,12 @@ import pytest
 
 from orchestrator.sharing.envelope import Keypair, seal
 from orchestrator.sharing.fixed_point import decode_scalars
+from orchestrator.sharing.message import Header
 from orchestrator.sharing.ring import signed128
-from orchestrator.sharing.upload import UploadHeader, share_update, unpack_upload
+from orchestrator.sharing.upload import share_update, unpack_upload
 from tests.support import add128
 
-HEADERS = [UploadHeader(bytes(16), 3, 1, 17, server) for server in (0, 1)]
+HEADERS = [Header(bytes(16), 3, 1, 17, server) for server in (0, 1)]
 
 
 def uploads(update, scores):
@@ -24,8 +25,7 @@ def test_both_parts_together_hold_the_update_and_its_correlation():
     mask = one.mask + two.mask
     assert (one.masked == two.masked).all()
     assert (one.masked - mask == update).all()
-    factor_mask = np.uint64((one.factor_mask + two.factor_mask) % 2**64)
-    assert (one.product + two.product == factor_mask * mask).all()
+    assert (one.products + two.products == (one.factor_masks + two.factor_masks)[:, None] * mask).all()
     assert decode_scalars(add128(first.scalars, second.scalars)) == pytest.approx([0.5, 1.25])
 
 

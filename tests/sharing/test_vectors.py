@@ -8,8 +8,9 @@ import pytest
 
 from orchestrator.engines.embedded.preprocessing import Batch, Demand
 from orchestrator.sharing.fixed_point import decode_scalars
+from orchestrator.sharing.message import Header
 from orchestrator.sharing.ring import signed128
-from orchestrator.sharing.upload import Correlated, UploadHeader, unpack_upload
+from orchestrator.sharing.upload import Correlated, unpack_upload
 from tests.support import add128, check_bit_triples, check_random_bits, check_triples
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "wire-1.json").read_text())
@@ -17,7 +18,7 @@ D, K = len(VECTORS["update"]), len(VECTORS["scores"])
 
 
 def header(server):
-    return UploadHeader(bytes(range(16)), 7, 1, 12, server)
+    return Header(bytes(range(16)), 7, 1, 12, server)
 
 
 @pytest.mark.parametrize("case", VECTORS["uploads"], ids=lambda case: case["program"])

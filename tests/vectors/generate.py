@@ -15,7 +15,8 @@ import numpy as np
 from orchestrator.engines.embedded import preprocessing
 from orchestrator.engines.embedded.preprocessing import Batch, Demand, deal
 from orchestrator.sharing import upload
-from orchestrator.sharing.upload import UploadHeader, share_update, unpack_upload
+from orchestrator.sharing.message import Header
+from orchestrator.sharing.upload import share_update, unpack_upload
 
 FOLDER = Path(__file__).parent
 UPDATE = [0, 1, -1, 2**40, -(2**62)]
@@ -28,8 +29,8 @@ def seeds():
     return lambda: next(values)
 
 
-def header(server: int) -> UploadHeader:
-    return UploadHeader(bytes(range(16)), 7, 1, 12, server)
+def header(server: int) -> Header:
+    return Header(bytes(range(16)), 7, 1, 12, server)
 
 
 def uploads(program: str) -> dict:

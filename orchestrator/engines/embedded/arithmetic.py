@@ -109,19 +109,34 @@ class SharedArithmetic:
                 raise TypeError("the factors differ in length, or the products in scale")
             x += left.values
             y += right.values
-        n = len(x)
-        a, b, c = self._source.triples(n)
-        masked = self._scalars([value - mask & MASK128 for value, mask in zip(x + y, a + b, strict=True)], 0)
-        opened = await open_scalars(masked, reason="factors masked by a fresh triple")
-        d, e = opened[:n], opened[n:]
-        z = [ck + dk * yk + ek * ak for ck, dk, yk, ek, ak in zip(c, d, y, e, a, strict=True)]
         cut = max(0, scale - SCALAR_BITS)
-        products = truncate(z, cut, self.owner)
+        products = truncate(await self._products(x, y), cut, self.owner)
         results, end = [], 0
         for left, _ in pairs:
             start, end = end, end + len(left.values)
             results.append(self._scalars(products[start:end], scale - cut))
         return results
+
+    async def inner(self, x: ScalarShare, y: ScalarShare, groups: int) -> ScalarShare:
+        """Sums of the products x y over `groups` equal parts, formed as in `sums`; the sums are truncated, once.
+
+        Inputs: scales that add up to at least f; |sum| 2^scales < 2^74. Output: scale f.
+        Rounds, bytes, leakage, source: those of `multiply`. Error: one unit, however many products a sum has.
+        """
+        if len(x.values) != len(y.values):
+            raise TypeError("the factors differ in length")
+        products = self._scalars(await self._products(x.values, y.values), x.scale_bits + y.scale_bits)
+        summed = self.sums(products, groups)
+        return self._scalars(truncate(summed.values, summed.scale_bits - SCALAR_BITS, self.owner))
+
+    async def _products(self, x: list[int], y: list[int]) -> list[int]:
+        """Shares of the products, not truncated and not reduced; see `multiply`."""
+        n = len(x)
+        a, b, c = self._source.triples(n)
+        masked = self._scalars([value - mask & MASK128 for value, mask in zip(x + y, a + b, strict=True)], 0)
+        opened = await open_scalars(masked, reason="factors masked by a fresh triple")
+        d, e = opened[:n], opened[n:]
+        return [ck + dk * yk + ek * ak for ck, dk, yk, ek, ak in zip(c, d, y, e, a, strict=True)]
 
     async def less(self, x: ScalarShare, y: ScalarShare | float | Sequence[float]) -> BitShare:
         """Bits [x < y]: the sign of x - y, from a boolean adder on the two servers' shares.

@@ -15,7 +15,8 @@ from mpc_programs.rules import RoundParameters
 from orchestrator.engines.admission import admit
 from orchestrator.sharing.envelope import seal
 from orchestrator.sharing.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat
-from orchestrator.sharing.upload import UploadHeader, share_update
+from orchestrator.sharing.message import Header
+from orchestrator.sharing.upload import share_update
 
 __all__ = ["SealingEncoder"]
 
@@ -44,21 +45,32 @@ class SealingEncoder:
     counted: bool = False
 
     def __call__(
-        self, delta: np.ndarray, norm: float, scores: Mapping[str, float], round: int, slot: int, client: int
+        self,
+        delta: np.ndarray,
+        norm: float,
+        scores: Mapping[str, float | np.ndarray],
+        round: int,
+        slot: int,
+        client: int,
+        reply_key: bytes = b"",
     ) -> tuple[bytes, bytes]:
         """The norm that is shared is that of the update as it is shared, not the one given.
+
+        Under a personal rule the update is prepared for as many weights as the cohort has clients, which `parameters`
+        say, and the reply key travels inside both envelopes, where whoever carries them cannot change it.
 
         Raises:
             RangeError: an update is refused; see `admit`.
         """
         place = f"round {round}, client {client}"
         update, named = admit(self.vectors, self.parameters, delta, scores, confine=self.confine, place=place)
-        values = list(named.values())
+        values = [float(value) for score in named.values() for value in np.ravel(score)]
         if self.clip_norm is not None:
             length = self.vectors.norm(update)
             values.append(length / self.clip_norm)
             if self.counted:  # at `COUNT_BITS`, at which the servers add these up
                 values.append(math.ldexp(length <= self.clip_norm, COUNT_BITS - SCALAR_BITS))
-        headers = [UploadHeader(self.run, round, slot, client, server) for server in (0, 1)]
-        first, second = share_update(update, values, headers, self.program)
+        headers = [Header(self.run, round, slot, client, server) for server in (0, 1)]
+        own = {"factors": self.parameters.models, "reply_key": reply_key} if self.parameters.personal else {}
+        first, second = share_update(update, values, headers, self.program, **own)
         return seal(first, self.public_keys[0]), seal(second, self.public_keys[1])

@@ -1,6 +1,7 @@
 """Two servers as the orchestrator sees them: two or three processes, sealed envelopes in, a released model out.
 
 The orchestrator carries ciphertexts and reconstructs the noisy model from two noisy shares; it sees no other share.
+Under a personal rule it sees none: it carries ciphertexts to the clients as well.
 All processes run on one machine. Every connection is mutual TLS 1.3 with a certificate for each role, see `tls`.
 """
 
@@ -26,8 +27,9 @@ import numpy as np
 
 import orchestrator.errors as errors
 from mpc_programs.rules import RoundParameters
-from orchestrator.engines.base import Aggregation, Engine, RoundCost, Terms
+from orchestrator.engines.base import Aggregation, Engine, RoundCost, Terms, check_terms
 from orchestrator.engines.embedded.channel import Channel, Position, connect, ready
+from orchestrator.engines.embedded.decoder import OpeningDecoder
 from orchestrator.engines.embedded.encoder import SealingEncoder
 from orchestrator.engines.embedded.openings import release
 from orchestrator.engines.embedded.process import Assignment
@@ -90,12 +92,16 @@ class TwoServerEngine(Engine):
             commands: how to start a role's process, for tests that need one to fail.
 
         Raises:
-            ConfigError: the noise does not fit the vector format, or a certificate is not fit for use.
+            ConfigError: the noise does not fit the vector format, a personal rule is not computed in this way, or a
+                certificate is not fit for use.
         """
         self._parameters, self._vectors = parameters, vectors
         self._program, self._settings = program, settings
         self._usual = Terms(clip_norm, noise_stddev, count_stddev)
         vectors.check_noise(noise_stddev)
+        check_terms(parameters, self._usual)
+        if parameters.personal and program != "assisted":
+            raise ConfigError(f"engine.program = {program}: {parameters.rule} is computed by assisted only")
         self._timeout_sec = timeout_sec
         self._roles = list(modules)
         self._ports = dict(zip(("server 0", "server 1", "dealer"), ports or (0, 0, 0), strict=True))
@@ -108,6 +114,7 @@ class TwoServerEngine(Engine):
         self._channels: dict[str, Channel] = {}
         self._position = Position()
         self._encoder: SealingEncoder | None = None
+        self._decoder: OpeningDecoder | None = None
         self._prepared = self._upload_bytes = 0
 
     @property
@@ -115,6 +122,12 @@ class TwoServerEngine(Engine):
         if self._encoder is None:
             raise RuntimeError("the engine has not been started")
         return self._encoder
+
+    @property
+    def decoder(self) -> OpeningDecoder:
+        if self._decoder is None:
+            raise RuntimeError("the engine has not been started")
+        return self._decoder
 
     @property
     def pids(self) -> dict[str, int]:
@@ -175,6 +188,7 @@ class TwoServerEngine(Engine):
             confine=self._usual.noise_stddev > 0,
             counted=self._usual.count_stddev is not None,
         )
+        self._decoder = OpeningDecoder(run, self._vectors, len(parameters))
 
     def _session_settings(self, length: int) -> dict[str, Any]:
         """What the servers must know and hold alike, once for each start; what it makes, `close` removes.
@@ -187,9 +201,15 @@ class TwoServerEngine(Engine):
     def prepare(self, round: int, size: int, terms: Terms | None = None) -> None:
         terms = terms or self._usual
         self._vectors.check_noise(terms.noise_stddev)
+        check_terms(self._parameters, terms)
         for channel in self._channels.values():
             self._send(channel, {"type": "prepare", "round": round, **self._announcement(size, terms)})
-        self._encoder = replace(self.encoder, clip_norm=terms.clip_norm, counted=terms.count_stddev is not None)
+        self._encoder = replace(
+            self.encoder,
+            parameters=replace(self._parameters, cohort=size),
+            clip_norm=terms.clip_norm,
+            counted=terms.count_stddev is not None,
+        )
         self._prepared = round
 
     def _announcement(self, size: int, terms: Terms) -> dict[str, Any]:
@@ -217,9 +237,15 @@ class TwoServerEngine(Engine):
             self._send(channel, {"type": "aggregate", "round": round, "cohort": list(cohort)})
         replies = self._collect("result")
         both = [replies["server 0"], replies["server 1"]]
-        shares = _shares(both, "share", self._vectors.model_bits)
-        opened = release(*shares, reason="the noisy model is the round's public result")
-        parameters, within = self._vectors.decode_model(opened), None
+        parameters = within = answers = None
+        if self._parameters.personal:
+            answers = self._answers(replies, len(cohort))
+            download_bytes = sum(len(envelope) for answer in answers for envelope in answer) // max(1, len(cohort))
+        else:
+            shares = _shares(both, "share", self._vectors.model_bits)
+            opened = release(*shares, reason="the noisy model is the round's public result")
+            parameters = self._vectors.decode_model(opened)
+            download_bytes = sum(len(reply["share"]) for reply in both)
         if "count" in both[0]:
             counted = release(
                 *_shares(both, "count", COUNT_BITS), reason="the clip bound follows the noisy number of norms within it"
@@ -234,10 +260,19 @@ class TwoServerEngine(Engine):
             waited_seconds=max(reply["waited_seconds"] for reply in both),
             startup_seconds=max(reply["startup_seconds"] for reply in both),
             upload_bytes=self._upload_bytes // max(1, len(cohort)),
-            download_bytes=sum(len(reply["share"]) for reply in both),
+            download_bytes=download_bytes,
         )
         self._upload_bytes = 0
-        return Aggregation(parameters, cost, within)
+        return Aggregation(parameters, cost, within, answers)
+
+    def _answers(self, replies: dict[str, dict[str, Any]], size: int) -> list[tuple[bytes, bytes]]:
+        """Both servers' envelopes for each client of the cohort."""
+        for role, reply in replies.items():
+            if len(reply["answers"]) != size:
+                raise self._channels[role].error(
+                    DisagreementError, f"answered {len(reply['answers'])} of {size} clients"
+                )
+        return list(zip(replies["server 0"]["answers"], replies["server 1"]["answers"], strict=True))
 
     def close(self) -> None:
         for channel in self._channels.values():

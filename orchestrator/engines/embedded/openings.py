@@ -1,8 +1,8 @@
 """The one place where a secret-shared value becomes known: `open_scalars`, `open_bits`, `open_ring64` and `release`.
 
 Each call states why the value may be seen. Between the servers only masked values are opened (uniform, whatever the
-inputs are: the mask is a fresh shared random value); `release` reconstructs the result that is meant to be public.
-`grep -rn "reason="` finds every opening of a run.
+inputs are: the mask is a fresh shared random value); `release` reconstructs a result: a public one in the orchestrator,
+a client's own in that client's process. `grep -rn "reason="` finds every opening of a run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def open_ring64(masked: VectorShare, *, reason: str) -> np.ndarray:
 
 
 def release(first: VectorShare, second: VectorShare, *, reason: str) -> np.ndarray:
-    """Reconstruct a result that is meant for everyone, from both servers' (noisy) shares; uint64, shape (d,)."""
+    """Reconstruct a result where it is meant to be known, from both servers' (noisy) shares; uint64, shape (d,)."""
     if (first.owner, second.owner) != (0, 1) or first.scale_bits != second.scale_bits:
         raise TypeError("a release needs the share of server 0, then that of server 1, at one scale")
     return first.values + second.values

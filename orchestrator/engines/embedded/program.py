@@ -2,7 +2,8 @@
 
 Parties: server 0 and server 1. Adversary: semi-honest, corrupts at most one; clients follow the protocol and collude
 with no server. What each learns: the cohort and the public parameters; masked openings, each uniform. The new model's
-share is masked by the clients' fresh randomness, so even both output shares together show only their sum.
+share is masked by the clients' fresh randomness, so even both output shares together show only their sum. Under a
+personal rule that holds for each client's own model, whose shares only this client sees (`aggregate` says why).
 Channel: authenticated and private between the two servers, by mutual TLS (`tls`).
 """
 
@@ -29,7 +30,7 @@ __all__ = [
     "absorb",
     "aggregate",
     "demand",
-    "scaled_sum",
+    "scaled_sums",
     "score_names",
     "secret_factors",
     "separate_count",
@@ -37,27 +38,30 @@ __all__ = [
 
 
 def score_names(parameters: RoundParameters) -> list[str]:
-    """The scalars that a client shares, in order; the norm ratio ||Delta|| / C comes last where updates are clipped."""
-    names = list(RULES[parameters.rule].ranges(parameters))
+    """Which score each scalar that a client shares belongs to, in order; a vector's name stands once a coordinate.
+
+    The norm ratio ||Delta|| / C comes last where updates are clipped.
+    """
+    ranges = RULES[parameters.rule].ranges(parameters)
+    names = [name for name, limits in ranges.items() for _ in range(limits.size)]
     return names if parameters.ratio_max is None else [*names, "ratio"]
 
 
 def _columns(
     owner: int, parameters: RoundParameters, scalars: Sequence[Sequence[int]]
 ) -> tuple[dict[str, ScalarShare], ScalarShare | None]:
-    """The scores by name, and the norm ratio; scalars: k of each of the q clients."""
-    columns = {
-        name: ScalarShare([client[k] for client in scalars], SCALAR_BITS, owner)
-        for k, name in enumerate(score_names(parameters))
-    }
-    ratio = columns.pop("ratio", None)
-    return columns, ratio
+    """The scores by name, as `Rule.weights` takes them, and the norm ratio; scalars: k of each of the q clients."""
+    columns: dict[str, list[int]] = {}
+    for k, name in enumerate(score_names(parameters)):
+        columns.setdefault(name, []).extend(client[k] for client in scalars)
+    shares = {name: ScalarShare(values, SCALAR_BITS, owner) for name, values in columns.items()}
+    return shares, shares.pop("ratio", None)
 
 
 async def secret_factors(
     ops: SharedArithmetic, parameters: RoundParameters, scalars: Sequence[Sequence[int]]
 ) -> ScalarShare:
-    """Shares of s_i from shares of the scores; scalars: k of each of the q clients. The factors are never opened."""
+    """Shares of the factors from shares of the scores, k of each of the q clients. The factors are never opened."""
     return await factors(ops, parameters, *_columns(ops.owner, parameters, scalars))
 
 
@@ -69,17 +73,26 @@ async def aggregate(
     model: VectorShare,
     program: str = "assisted",
 ) -> VectorShare:
-    """This server's share of w - sum_i s_i Delta_i (SaFeGNN, Algorithm 1, line 23).
+    """This server's share of w - sum_i s_i Delta_i (SaFeGNN, Algorithm 1, line 23), or of every client's own model.
 
     Inputs: uploads of the q slots in order; model at `vectors.model_bits`, for "assisted" with every upload absorbed
-    (`absorb`). Output: the same scale, Z_2^64.
-    Error: `VectorFormat.error_bound`. Leakage: none; whatever is opened is masked.
+    (`absorb`); under a personal rule, which takes "assisted" only, of shape (q, d). Output: the same scale and shape.
+    Error: `VectorFormat.error_bound`, with `Similarity.error_ulp` under FED-PUB.
+    Leakage: none; whatever is opened is masked.
+
+    Who gets both shares of an output learns their sum alone. Server 0's share holds -<a_ij lam_j>_0 of every client j:
+    output of a generator that client j seeded for this upload, each element used in this one sum. It is uniform to
+    whoever has not all of the seeds, and server 1's share is the sum minus it. A client i that gets the shares of its
+    own model lacks the seeds of the others; where it is the only client the model is its own upload. So is what several
+    clients together see, as every model has elements of its own of every other client's generator.
+
     Rounds and bytes from each server: those of the scores (docs/protocol.md) and, for the vectors,
 
     ==============  ======  ==========  ==================================================================
     program         rounds  bytes       what it is
     ==============  ======  ==========  ==================================================================
     assisted        1       8 q         clients supply the correlation; traffic does not depend on d
+      personal      1       8 q^2       the same, for q weights of each update
     scalar-first    1       8 q (d+1)   the same product, the correlation from the servers' preprocessing
     faithful        1 or 2  32 q d each the paper's text: every element is clipped, then weighed, by triples
     ==============  ======  ==========  ==================================================================
@@ -88,12 +101,17 @@ async def aggregate(
     if program == "faithful":
         return await _elementwise(ops, parameters, vectors, scalars, uploads, model)
     weights = await secret_factors(ops, parameters, scalars)
-    return await scaled_sum(ops, vectors, weights, uploads, model)
+    return await scaled_sums(ops, vectors, weights, uploads, model)
 
 
-def absorb(model: VectorShare, update: Correlated) -> VectorShare:
-    """The model's share plus <a lam> of one upload: the part of the round that can be done when the upload arrives."""
-    return VectorShare(model.values + update.product, model.scale_bits, model.owner)
+def absorb(model: VectorShare, upload: Upload) -> tuple[VectorShare, Upload]:
+    """The model's share plus <a lam> of one upload: the part of the round that can be done when the upload arrives.
+
+    The upload comes back without these products, which would take q^2 d elements of q clients under a personal rule.
+    """
+    products = upload.update.products
+    total = VectorShare(model.values + products.reshape(model.values.shape), model.scale_bits, model.owner)
+    return total, replace(upload, update=replace(upload.update, products=products[:0].copy()))
 
 
 def separate_count(uploads: Sequence[Upload], owner: int) -> tuple[list[Upload], VectorShare]:
@@ -106,37 +124,41 @@ def separate_count(uploads: Sequence[Upload], owner: int) -> tuple[list[Upload],
     return [replace(upload, scalars=upload.scalars[:-1]) for upload in uploads], VectorShare(total, COUNT_BITS, owner)
 
 
-async def scaled_sum(
+async def scaled_sums(
     ops: SharedArithmetic,
     vectors: VectorFormat,
     weights: ScalarShare,
     uploads: Sequence[Upload],
     model: VectorShare,
 ) -> VectorShare:
-    """w - sum_i s_i Delta_i by <s_i Delta_i> = M_i <s_i> - e_i <lam_i> - <a_i lam_i> with e_i = s_i - a_i opened."""
-    owner = ops.owner
+    """w - sum_j s_ij Delta_j for every row i of the weights, of which there are as many as `model` has vectors.
+
+    <s_ij Delta_j> = M_j <s_ij> - e_ij <lam_j> - <a_ij lam_j> with e_ij = s_ij - a_ij opened, for weights in rows of q.
+    """
+    owner, q = ops.owner, len(uploads)
     cut = SCALAR_BITS - vectors.weight_bits
     shares = reduce64(truncate(weights.values, cut, owner))
-    updates = [upload.update for upload in uploads]
+    updates, total = [upload.update for upload in uploads], model.values.copy()
     if isinstance(updates[0], Correlated):
-        factor_masks = np.array([update.factor_mask for update in updates], dtype=np.uint64)
+        factor_masks = np.stack([update.factor_masks for update in updates], axis=1).ravel()
         masked = VectorShare(shares - factor_masks, vectors.weight_bits, owner)
-        differences = await open_ring64(masked, reason="factors masked by each client's own random element")
+        differences = await open_ring64(masked, reason="factors masked by each client's own random elements")
     else:
-        factor_masks, masks, products = ops.vectors(len(uploads), len(model.values))
+        factor_masks, masks, products = ops.vectors(q, len(total))
         both = np.concatenate([shares - factor_masks, (np.stack(updates) + masks).ravel()])
         masked = VectorShare(both, vectors.weight_bits, owner)
         opened = await open_ring64(masked, reason="factors and updates masked by fresh scaled vectors")
-        differences, lifted = opened[: len(uploads)], opened[len(uploads) :].reshape(masks.shape)
-        updates = [Correlated(*parts) for parts in zip(lifted, masks, factor_masks, products, strict=True)]
-        model = VectorShare(model.values + products.sum(axis=0, dtype=np.uint64), model.scale_bits, owner)
-    total = model.values.copy()
-    product = np.empty_like(total)
-    for share, difference, update in zip(shares, differences, updates, strict=True):
-        np.multiply(update.masked, share, out=product)
-        total -= product
-        np.multiply(update.mask, difference, out=product)
-        total += product
+        differences, lifted = opened[:q], opened[q:].reshape(masks.shape)
+        updates = [Correlated(*parts, factor_masks, products) for parts in zip(lifted, masks, strict=True)]
+        total += products.sum(axis=0, dtype=np.uint64)
+    product = np.empty(total.shape[-1], dtype=np.uint64)
+    rows = zip(shares.reshape(-1, q), differences.reshape(-1, q), total.reshape(-1, len(product)), strict=True)
+    for row_shares, row_differences, row in rows:
+        for share, difference, update in zip(row_shares, row_differences, updates, strict=True):
+            np.multiply(update.masked, share, out=product)
+            row -= product
+            np.multiply(update.mask, difference, out=product)
+            row += product
     return VectorShare(total, vectors.model_bits, owner)
 
 

@@ -3,7 +3,8 @@
 Parties, adversary and what is learned: see `program`. This process holds one share of everything and both of nothing.
 It takes orders from the orchestrator's connection (setup, prepare, aggregate), opens the envelopes that are sealed to
 its own key, agrees with the other server on program, parameters, round and cohort before a share is touched, and
-returns its noisy share. Whatever fails is reported to the orchestrator as an error that names peer, phase and round.
+returns its noisy share, or under a personal rule a share for each client, sealed to that client. Whatever fails is
+reported to the orchestrator as an error that names peer, phase and round.
 """
 
 from __future__ import annotations
@@ -31,14 +32,16 @@ from orchestrator.engines.embedded.program import absorb, aggregate, demand, sco
 from orchestrator.engines.embedded.tls import Identity
 from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
 from orchestrator.privacy.noise import noise_ring64
+from orchestrator.sharing.answer import seal_answer
 from orchestrator.sharing.envelope import Keypair
 from orchestrator.sharing.fixed_point import COUNT_BITS, VectorFormat
+from orchestrator.sharing.message import Header
 from orchestrator.sharing.shares import VectorShare
-from orchestrator.sharing.upload import Correlated, Upload, UploadHeader, unpack_upload
+from orchestrator.sharing.upload import Correlated, Upload, unpack_upload
 
 __all__ = ["PROTOCOL", "EmbeddedServer", "Server", "main", "run_with"]
 
-PROTOCOL = "safegnn 3"
+PROTOCOL = "safegnn 4"
 """Two servers that run different versions of the protocol refuse each other."""
 
 
@@ -75,7 +78,7 @@ class Server(ABC):
         model = np.frombuffer(order["model"], dtype="<u8")
         own = model if self.index == 0 else np.zeros_like(model)
         self._model = VectorShare(own, self._vectors.model_bits, self.index)
-        self._start = self._model  # with what the coming round's uploads add to it
+        self._start = self._before_uploads()
         self._noise: Pool[_NoiseKey, tuple[np.ndarray, np.ndarray]] = Pool(self._draw, "noise")
         self._position.enter("handshake", 0)
         self._agree(
@@ -91,8 +94,21 @@ class Server(ABC):
 
     def prepare(self, order: dict[str, Any]) -> None:
         """Take over what is public about a coming round and begin with what the round needs; returns at once."""
+        models = self._parameters.models
         self._take_over(order)
-        self._noise.fill((order["round"], self._noise_stddev, self._count_stddev or 0.0))
+        if not self._uploads:
+            self._start = self._before_uploads()
+        elif self._parameters.models != models:
+            raise self._orchestrator.error(DisagreementError, "announced another cohort's size after its uploads")
+        if not self._parameters.personal:
+            self._noise.fill((order["round"], self._noise_stddev, self._count_stddev or 0.0))
+
+    def _before_uploads(self) -> VectorShare:
+        """What the coming round's uploads add their products to: the model, under a personal rule once a client."""
+        if not self._parameters.personal:
+            return self._model
+        values = np.broadcast_to(self._model.values, (self._parameters.models, len(self._model.values)))
+        return VectorShare(values, self._model.scale_bits, self.index)
 
     def _take_over(self, order: dict[str, Any]) -> None:
         self._terms = [order["parameters"], order["noise_stddev"], order["count_stddev"]]
@@ -103,6 +119,8 @@ class Server(ABC):
     @abstractmethod
     def compute(self, number: int, cohort: list[int], uploads: list[Upload]) -> tuple[VectorShare, dict[str, Any]]:
         """This server's share of the new model without noise, and what it cost (fields of `RoundCost`, one side's).
+
+        Under a personal rule the share of all clients' models, shape (q, d).
 
         Begins with `_agree_on_round`. The cohort is not empty.
         """
@@ -115,7 +133,7 @@ class Server(ABC):
             # The same masks under other weights would show how the weights differ.
             reason = f"the upload is a replay: round {number} has been aggregated"
             raise DisagreementError(f"client {client}", "upload", number, reason)
-        header = UploadHeader(self._run, number, slot, client, self.index)
+        header = Header(self._run, number, slot, client, self.index)
         try:
             message = self._keypair.open(order["envelope"])
             shares = self._unpack(message, header)
@@ -123,18 +141,20 @@ class Server(ABC):
                 raise ValueError(f"a second upload for slot {slot}")
         except ValueError as error:
             raise DisagreementError(f"client {client}", "upload", number, str(error)) from None
-        self._uploads[number, slot] = (client, shares)
         if isinstance(shares.update, Correlated):
-            self._start = absorb(self._start, shares.update)
+            self._start, shares = absorb(self._start, shares)
+        self._uploads[number, slot] = (client, shares)
 
     def aggregate(self, order: dict[str, Any]) -> dict[str, Any]:
-        """One round; returns the reply for the orchestrator: the noisy shares and what they cost."""
+        """One round; returns the reply for the orchestrator: the noisy shares, or the answers, and what they cost."""
         number, cohort = order["round"], order["cohort"]
         uploads, count = self._complete(number, cohort), None
         if self._count_stddev is not None:
             uploads, count = separate_count(uploads, self.index)
         self._last_round = number  # from here on masks may have been used, whether the round succeeds or not
         result, cost = self.compute(number, cohort, uploads) if cohort else self._compute_nothing(number)
+        if self._parameters.personal:
+            return self._answer(number, cohort, uploads, result, cost)
         (noise, count_noise), waited_seconds = self._noise.take((number, self._noise_stddev, self._count_stddev or 0.0))
         started = time.perf_counter()
         self._model = self._start = _add(result, noise)
@@ -146,6 +166,26 @@ class Server(ABC):
         self._position.enter("release", number)
         shares = {name: share.values.astype("<u8").tobytes() for name, share in released.items()}
         return {"type": "result", **shares, **cost}
+
+    def _answer(
+        self, number: int, cohort: list[int], uploads: list[Upload], models: VectorShare, cost: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The reply under a personal rule: each client's share of its own model, for nobody else to open.
+
+        The public model stays as it is.
+        """
+        started = time.perf_counter()
+        self._position.enter("release", number)
+        self._start, answers = self._before_uploads(), []
+        for slot, (client, upload, share) in enumerate(zip(cohort, uploads, models.values, strict=False)):
+            header = Header(self._run, number, slot, client, self.index)
+            try:
+                answers.append(seal_answer(share, header, upload.reply_key))
+            except ValueError:
+                reason = "its reply key is none"
+                raise DisagreementError(f"client {client}", "release", number, reason) from None
+        cost["online_seconds"] += time.perf_counter() - started
+        return {"type": "result", "answers": answers, **cost}
 
     def _complete(self, number: int, cohort: list[int]) -> list[Upload]:
         """The shares of every slot of the cohort, exactly as announced."""
@@ -186,9 +226,10 @@ class Server(ABC):
         if differing:
             raise self._peer.error(DisagreementError, f"holds another {', '.join(differing)} than server {self.index}")
 
-    def _unpack(self, message: bytes, header: UploadHeader) -> Upload:
+    def _unpack(self, message: bytes, header: Header) -> Upload:
         d, k = len(self._model.values), len(score_names(self._parameters)) + (self._count_stddev is not None)
-        return unpack_upload(message, header, d, k, self._program)
+        factors, answered = self._parameters.models, self._parameters.personal
+        return unpack_upload(message, header, d, k, self._program, factors, answered)
 
     def _draw(self, key: _NoiseKey) -> tuple[np.ndarray, np.ndarray]:
         """A round's noise, for the aggregate and for the count, used for nothing else; runs in a thread of its own."""

@@ -19,7 +19,7 @@ import numpy as np
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.channel import Channel, ready
 from orchestrator.engines.embedded.preprocessing import Tally
-from orchestrator.engines.embedded.program import scaled_sum
+from orchestrator.engines.embedded.program import scaled_sums
 from orchestrator.engines.embedded.server import Server, main, run_with
 from orchestrator.engines.mpspdz.compiler import compile_program
 from orchestrator.engines.mpspdz.installation import PARTIES, Installation
@@ -108,7 +108,7 @@ class MpSpdzServer(Server):
         if self._program == "assisted":
             factors = ScalarShare(integers(shares), SCALAR_BITS, self.index)
             ops = SharedArithmetic(self.index, Tally())  # the sum takes nothing from preprocessing
-            return run_with(scaled_sum(ops, self._vectors, factors, uploads, self._start), self._peer)
+            return run_with(scaled_sums(ops, self._vectors, factors, uploads, self._start), self._peer)
         scale = self._shape.fraction_bits
         if self._program == "scalar-first":
             scale += self._vectors.update_bits

@@ -14,9 +14,10 @@ from orchestrator.engines.embedded.preprocessing import Batch, Tally, deal
 from orchestrator.engines.embedded.program import PROGRAMS, absorb, aggregate, demand, score_names, separate_count
 from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
 from orchestrator.sharing.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat
+from orchestrator.sharing.message import Header
 from orchestrator.sharing.ring import unpack_bits
 from orchestrator.sharing.shares import BitShare, VectorShare
-from orchestrator.sharing.upload import UploadHeader, share_update, unpack_upload
+from orchestrator.sharing.upload import share_update, unpack_upload
 
 FORMAT = VectorFormat(25, 32, 6)
 
@@ -27,7 +28,7 @@ def round_on_shares(parameters, model, uploads, clip_norm=None, vectors=FORMAT, 
     for slot, upload in enumerate(uploads):
         scores = [upload.scores[name] for name in score_names(parameters) if name != "ratio"]
         scores += [] if clip_norm is None else [upload.norm / clip_norm]
-        headers = [UploadHeader(bytes(16), 1, slot, slot, server) for server in (0, 1)]
+        headers = [Header(bytes(16), 1, slot, slot, server) for server in (0, 1)]
         packed = share_update(vectors.encode_update(upload.delta), scores, headers, program)
         parts.append([unpack_upload(packed[k], headers[k], len(model), len(scores), program) for k in (0, 1)])
     if sources is None:
@@ -37,7 +38,7 @@ def round_on_shares(parameters, model, uploads, clip_norm=None, vectors=FORMAT, 
     start = [VectorShare(encoded, vectors.model_bits, 0), VectorShare(np.zeros_like(encoded), vectors.model_bits, 1)]
     if program == "assisted":
         for part in parts:
-            start = [absorb(share, part[k].update) for k, share in enumerate(start)]
+            start, part[:] = zip(*(absorb(share, part[k]) for k, share in enumerate(start)), strict=True)
     sides = [
         aggregate(SharedArithmetic(k, sources[k]), parameters, vectors, [part[k] for part in parts], start[k], program)
         for k in (0, 1)
@@ -195,7 +196,7 @@ def test_each_servers_share_of_the_count_is_uniform_and_only_the_sum_is_the_coun
     for _ in range(2000):
         parts = []
         for slot, within in enumerate((True, True, False)):
-            headers = [UploadHeader(bytes(16), 1, slot, slot, server) for server in (0, 1)]
+            headers = [Header(bytes(16), 1, slot, slot, server) for server in (0, 1)]
             bit = np.ldexp(float(within), COUNT_BITS - SCALAR_BITS)
             packed = share_update(np.zeros(1, np.uint64), [0.5, bit], headers)
             parts.append([unpack_upload(packed[k], headers[k], 1, 2) for k in (0, 1)])
@@ -217,12 +218,12 @@ def test_that_test_notices_a_broken_mask(monkeypatch):
 
 def test_uploads_to_one_server_are_uniform():
     """The explicit parts: the masked update, the product and the scores' shares, for fixed plaintext."""
-    columns = {"masked": [], "product": [], "scalars": []}
-    headers = [UploadHeader(bytes(16), 1, 0, 0, server) for server in (0, 1)]
+    columns = {"masked": [], "products": [], "scalars": []}
+    headers = [Header(bytes(16), 1, 0, 0, server) for server in (0, 1)]
     update = FORMAT.encode_update(np.full(8, 0.25))
     for _ in range(1500):
         upload = unpack_upload(share_update(update, [1.0], headers)[1], headers[1], 8, 1)
         for name, values in columns.items():
-            values.append(getattr(upload if name == "scalars" else upload.update, name))
+            values.append(np.ravel(getattr(upload if name == "scalars" else upload.update, name)))
     results = dict(p_values({(name, 1): values for name, values in columns.items()}))
     assert min(results.values()) > 1e-5 / len(results)
