@@ -71,6 +71,14 @@ class DataConfig(_Section):
         description="labelled_component: drop nodes without label and their edges, keep the largest component; "
         "all: keep every node and mask labels",
     )
+    features: Literal["standardised", "row_normalised"] = Field(
+        "standardised",
+        description="standardised: constant ones go, others get mean 0 and variance 1; "
+        "row_normalised: a node's features are divided by their sum",
+    )
+    split: tuple[float, float, float] = Field(
+        (0.5, 0.25, 0.25), description="shares of the labelled nodes for training, validation and test; they sum to 1"
+    )
     csv: CsvConfig | None = None
     synthetic: SyntheticConfig = SyntheticConfig()
 
@@ -78,6 +86,15 @@ class DataConfig(_Section):
     def _csv_is_described(self) -> DataConfig:
         if self.name == "csv" and self.csv is None:
             raise ValueError("data.name is csv: data.csv must say nodes, edges, id, label and sensitive")
+        return self
+
+    @model_validator(mode="after")
+    def _split_is_whole(self) -> DataConfig:
+        if self.split[0] <= 0 or min(self.split) < 0 or abs(sum(self.split) - 1) > 1e-9:
+            raise ValueError(
+                f"data.split = {list(self.split)}: expected three shares that sum to 1, of which only the validation's "
+                "and the test's may be 0"
+            )
         return self
 
 

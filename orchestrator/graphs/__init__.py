@@ -31,7 +31,7 @@ def load_graph(config: DataConfig, seed: int) -> Graph:
     Raises:
         DataError: files are missing or malformed, or nothing usable is left of them.
     """
-    return prepare_graph(_read(config, seed), config.nodes, seed)
+    return prepare_graph(_read(config, seed), config.nodes, seed, config.features, config.split)
 
 
 def _read(config: DataConfig, seed: int) -> RawGraph:
