@@ -444,7 +444,7 @@ def _choices(option: str, values: list[str], allowed: tuple[str, ...]) -> list[s
 
 @data_app.command("fetch")
 def data_fetch(
-    name: Annotated[str, typer.Argument(help="nba, german, pokec-z or pokec-n")],
+    name: Annotated[str, typer.Argument(help="nba, german, pokec-z, pokec-n, cora or citeseer")],
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Where to put the files.")] = None,
 ) -> None:
     """Download a public data set, pinned to a commit and checked."""

@@ -64,7 +64,7 @@ class SyntheticConfig(_Section):
 
 
 class DataConfig(_Section):
-    name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "csv"] = "synthetic"
+    name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "cora", "citeseer", "csv"] = "synthetic"
     dir: Path | None = Field(None, description="folder with the raw files; default: the folder of `safegnn data fetch`")
     nodes: Literal["labelled_component", "all"] = Field(
         "labelled_component",
