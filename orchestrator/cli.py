@@ -86,13 +86,13 @@ def train(
 
     warm_up()
     from orchestrator.engines.factory import create_engine
-    from orchestrator.graphs import ego_networks, load_graph
+    from orchestrator.graphs import client_graphs, load_graph
     from orchestrator.report import privacy_report, report
     from orchestrator.training import train as run
 
     # Settings and data at fault leave no folder behind.
     aggregation, graph = create_engine(settings), load_graph(settings.data, settings.seed)
-    ego_networks(graph, settings.clients, settings.seed)
+    client_graphs(graph, settings.clients, settings.seed)
     folder = folder or RunFolder.create(settings)
     with (
         _interruptible(f"the last checkpoint stands, `safegnn train --resume {folder.path}` continues"),
@@ -462,11 +462,11 @@ def data_info(
     as_json: Json = False,
 ) -> None:
     """Describe a graph and the clients that are cut from it."""
-    from orchestrator.graphs import describe_graph, ego_networks, load_graph
+    from orchestrator.graphs import client_graphs, describe_graph, load_graph
 
     settings = _settings([name] if name else None, config, set_, data_dir, None)
     graph = load_graph(settings.data, settings.seed)
-    clients = ego_networks(graph, settings.clients, settings.seed)
+    clients = client_graphs(graph, settings.clients, settings.seed)
     facts = describe_graph(graph, clients, settings.clients.balance_self_loops)
     if as_json:
         _print_json(facts)

@@ -24,7 +24,7 @@ from orchestrator.engines.factory import (
 )
 from orchestrator.engines.plaintext import AuditEncoder, float64_aggregate, plain_encoder
 from orchestrator.errors import ConfigError, ProtocolError, RunError
-from orchestrator.graphs import ego_networks, load_graph
+from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.metrics import METRICS, Evaluation, Evaluator
 from orchestrator.models import initial_parameters, save_model
@@ -136,7 +136,7 @@ def train(
     """
     single_threaded()
     graph = graph or load_graph(config.data, config.seed)
-    clients = ego_networks(graph, config.clients, config.seed)
+    clients = client_graphs(graph, config.clients, config.seed)
     log = _tensorboard(folder) if config.run.tensorboard else lambda result: None
     checkpoint = folder.load() if resume else None
     budget = _budget(config, folder, 0 if checkpoint is None else checkpoint.round, resume)

@@ -8,7 +8,7 @@ from orchestrator.graphs.describe import describe_graph
 from orchestrator.graphs.fetch import default_folder, fetch_data
 from orchestrator.graphs.formats import read_csv, read_fair, read_german
 from orchestrator.graphs.graph import MISSING, Graph
-from orchestrator.graphs.partition import ego_networks
+from orchestrator.graphs.partition import client_graphs
 from orchestrator.graphs.planetoid import read_planetoid
 from orchestrator.graphs.prepare import prepare_graph
 from orchestrator.graphs.synthetic import generate
@@ -17,9 +17,9 @@ from orchestrator.graphs.tables import RawGraph
 __all__ = [
     "MISSING",
     "Graph",
+    "client_graphs",
     "default_folder",
     "describe_graph",
-    "ego_networks",
     "fetch_data",
     "group_balance",
     "load_graph",
