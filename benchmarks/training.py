@@ -81,11 +81,11 @@ def training_floor_sec(config: Config) -> float:
     """Of one round: (A X) W forward and (A X)^T G backward in every epoch of an average client, nothing else."""
     import torch
 
-    from orchestrator.graphs import ego_networks, load_graph
+    from orchestrator.graphs import client_graphs, load_graph
 
     torch.set_num_threads(1)
     products = []
-    for graph in ego_networks(load_graph(config.data, config.seed), config.clients, config.seed):
+    for graph in client_graphs(load_graph(config.data, config.seed), config.clients, config.seed):
         features = torch.rand(graph.num_nodes, graph.num_features)
         weights, gradient = torch.rand(graph.num_features, 64), torch.rand(graph.num_nodes, 64)
         products.append(median_sec(lambda x=features, w=weights, g=gradient: (x @ w, x.T @ g)))

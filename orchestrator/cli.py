@@ -473,7 +473,7 @@ def _choices(option: str, values: list[str], allowed: tuple[str, ...]) -> list[s
 
 @data_app.command("fetch")
 def data_fetch(
-    name: Annotated[str, typer.Argument(help="nba, german, pokec-z or pokec-n")],
+    name: Annotated[str, typer.Argument(help="nba, german, pokec-z, pokec-n, cora or citeseer")],
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Where to put the files.")] = None,
 ) -> None:
     """Download a public data set, pinned to a commit and checked."""
@@ -491,7 +491,7 @@ def data_info(
     as_json: Json = False,
 ) -> None:
     """Describe a graph and the clients that are cut from it."""
-    from orchestrator.graphs import describe_graph, client_graphs, load_graph
+    from orchestrator.graphs import client_graphs, describe_graph, load_graph
 
     settings = _settings([name] if name else None, config, set_, data_dir, None)
     graph = load_graph(settings.data, settings.seed)

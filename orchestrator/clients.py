@@ -95,7 +95,7 @@ class ClientPool:
         """Start the processes; they read their graphs while the caller goes on.
 
         Args:
-            graphs: one a client. Every process gets all of them, so many should be `EgoNetworks`; it asks for that of
+            graphs: one a client. Every process gets all of them, so many should be `Subgraphs`; it asks for that of
                 a client when this first takes part.
             config: the whole configuration.
             host: the function that runs in a process, for tests that need one to fail.

@@ -65,12 +65,20 @@ class SyntheticConfig(_Section):
 
 
 class DataConfig(_Section):
-    name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "csv"] = "synthetic"
+    name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "cora", "citeseer", "csv"] = "synthetic"
     dir: Path | None = Field(None, description="folder with the raw files; default: the folder of `safegnn data fetch`")
     nodes: Literal["labelled_component", "all"] = Field(
         "labelled_component",
         description="labelled_component: drop nodes without label and their edges, keep the largest component; "
         "all: keep every node and mask labels",
+    )
+    features: Literal["standardised", "row_normalised"] = Field(
+        "standardised",
+        description="standardised: constant ones go, others get mean 0 and variance 1; "
+        "row_normalised: a node's features are divided by their sum",
+    )
+    split: tuple[float, float, float] = Field(
+        (0.5, 0.25, 0.25), description="shares of the labelled nodes for training, validation and test; they sum to 1"
     )
     csv: CsvConfig | None = None
     synthetic: SyntheticConfig = SyntheticConfig()
@@ -81,17 +89,48 @@ class DataConfig(_Section):
             raise ValueError("data.name is csv: data.csv must say nodes, edges, id, label and sensitive")
         return self
 
+    @model_validator(mode="after")
+    def _split_is_whole(self) -> DataConfig:
+        if self.split[0] <= 0 or min(self.split) < 0 or abs(sum(self.split) - 1) > 1e-9:
+            raise ValueError(
+                f"data.split = {list(self.split)}: expected three shares that sum to 1, of which only the validation's "
+                "and the test's may be 0"
+            )
+        return self
+
 
 class ClientsConfig(_Section):
-    """k-hop ego networks around training nodes."""
+    """How clients are cut out of the graph; see `orchestrator.graphs.partition`."""
 
     count: int = Field(30, ge=1)
-    hops: int = Field(3, ge=0)
+    partition: Literal["ego", "disjoint", "overlapping", "louvain", "whole"] = Field(
+        "ego",
+        description="ego: k-hop networks around training nodes; disjoint: parts of METIS; overlapping: several clients "
+        "a part, each with a random share of its nodes; louvain: communities, brought to about equal size; whole: one "
+        "client that holds everything",
+    )
+    hops: int = Field(3, ge=0, description="k, of ego")
     ego_sampling: Literal["distinct", "with_replacement"] = "distinct"
-    min_nodes: int = Field(1, ge=1, description="redraw egos whose network is smaller")
+    min_nodes: int = Field(1, ge=1, description="of ego: redraw egos whose network is smaller")
+    copies: int = Field(5, ge=1, description="of overlapping: clients a part")
+    share: float = Field(0.5, gt=0, le=1, description="of overlapping: share of its part's nodes that a client holds")
+    tolerance: int = Field(
+        20, ge=0, description="of louvain: nodes by which clients may be larger, and pieces are smaller, than the mean"
+    )
     features: Literal["float", "truncated"] = Field("float", description="truncated: towards zero, as the reference")
     balance_self_loops: bool = Field(False, description="count self-loops as intra-group edges in B")
     batch: int = Field(1, ge=1, description="clients that a process trains together; pays for many small networks")
+
+    @model_validator(mode="after")
+    def _partition_fits(self) -> ClientsConfig:
+        if self.partition == "overlapping" and self.count % self.copies:
+            raise ValueError(
+                f"clients.count = {self.count} is no multiple of clients.copies = {self.copies}, as "
+                "clients.partition = overlapping needs"
+            )
+        if self.partition == "whole" and self.count != 1:
+            raise ValueError(f"clients.partition = whole makes one client, but clients.count = {self.count}")
+        return self
 
 
 class ModelConfig(_Section):

@@ -207,6 +207,17 @@ def test_data_info_describes_a_graph(safegnn):
     assert status == 0 and f"{facts['edges']}" in out and "clients balance median" in out
 
 
+def test_data_info_of_many_classes_without_groups(safegnn, real_data):
+    cora = ("--set", "data.name=cora", "--set", "clients={partition: disjoint, count: 5}", "--data-dir")
+    status, out, err = safegnn("data", "info", *cora, str(real_data("planetoid")), "--json")
+    facts = json.loads(out, parse_constant=pytest.fail)
+    assert (status, err) == (0, "")
+    assert facts["nodes"] == 2_485 and len(facts["labels"]) == 8 and facts["groups"] is None
+    assert facts["clients"]["count"] == 5 and facts["clients"]["train_classes"]["max"] <= 7
+    status, out, _ = safegnn("data", "info", *cora, str(real_data("planetoid")))
+    assert status == 0 and "clients train_classes median" in out
+
+
 @pytest.mark.parametrize("arguments", [(), ("data",)])
 def test_a_bare_command_prints_its_help_alone(safegnn, arguments):
     status, out, err = safegnn(*arguments)

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.clients import ClientPool, _Clients, warm_up
 from orchestrator.errors import DataError, PeerLostError, PeerTimeoutError, RangeError, RunError
-from orchestrator.graphs import ego_networks, load_graph
+from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.methods import create
 from orchestrator.models import initial_parameters
 from tests import faulty_clients
@@ -29,7 +29,7 @@ def setting(tiny, tmp_path_factory):
         config = tiny(folder, *overrides)
         graph = load_graph(config.data, config.seed)
         model = initial_parameters(graph.num_features, config.model, config.seed)
-        return config, ego_networks(graph, config.clients, config.seed), model
+        return config, client_graphs(graph, config.clients, config.seed), model
 
     return build
 

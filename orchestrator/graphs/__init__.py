@@ -8,7 +8,8 @@ from orchestrator.graphs.describe import describe_graph
 from orchestrator.graphs.fetch import default_folder, fetch_data
 from orchestrator.graphs.formats import read_csv, read_fair, read_german
 from orchestrator.graphs.graph import MISSING, Graph
-from orchestrator.graphs.partition import ego_networks
+from orchestrator.graphs.partition import client_graphs
+from orchestrator.graphs.planetoid import read_planetoid
 from orchestrator.graphs.prepare import prepare_graph
 from orchestrator.graphs.synthetic import generate
 from orchestrator.graphs.tables import RawGraph
@@ -16,9 +17,9 @@ from orchestrator.graphs.tables import RawGraph
 __all__ = [
     "MISSING",
     "Graph",
+    "client_graphs",
     "default_folder",
     "describe_graph",
-    "ego_networks",
     "fetch_data",
     "group_balance",
     "load_graph",
@@ -31,7 +32,7 @@ def load_graph(config: DataConfig, seed: int) -> Graph:
     Raises:
         DataError: files are missing or malformed, or nothing usable is left of them.
     """
-    return prepare_graph(_read(config, seed), config.nodes, seed)
+    return prepare_graph(_read(config, seed), config.nodes, seed, config.features, config.split)
 
 
 def _read(config: DataConfig, seed: int) -> RawGraph:
@@ -41,4 +42,6 @@ def _read(config: DataConfig, seed: int) -> RawGraph:
         assert config.csv is not None  # the configuration refuses csv without it
         return read_csv(config.csv, config.dir)
     folder = default_folder(config.name) if config.dir is None else config.dir
+    if config.name in ("cora", "citeseer"):
+        return read_planetoid(config.name, folder)
     return read_german(folder) if config.name == "german" else read_fair(config.name, folder)

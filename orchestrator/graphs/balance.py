@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.errors import DataError
 from orchestrator.graphs.graph import Graph
 
 __all__ = ["group_balance"]
@@ -23,7 +24,12 @@ def group_balance(graph: Graph, self_loops: bool = False) -> float:
     Args:
         graph: any graph.
         self_loops: count self-loops as the reference code does.
+
+    Raises:
+        DataError: the graph has no groups.
     """
+    if graph.sensitive is None:
+        raise DataError(f"{graph.name}: no sensitive attribute; fairness between groups needs data that have one")
     intra = 2 * int((graph.sensitive[graph.edges[0]] == graph.sensitive[graph.edges[1]]).sum())
     inter = 2 * graph.num_edges - intra
     if self_loops:

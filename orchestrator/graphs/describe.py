@@ -22,9 +22,12 @@ def describe_graph(graph: Graph, clients: Sequence[Graph] = (), self_loops: bool
         self_loops: how each client's B counts; see `group_balance`.
 
     Returns:
-        Only str, int, float, None, list and dict. A share over nothing is None. ``label_homophily`` is the share of
-        same-label edges among those with two labelled ends, ``group_homophily`` the share of intra-group edges.
+        Only str, int, float, None, list and dict. A share over nothing is None, and so is every fact about groups where
+        there is no sensitive attribute. ``label_homophily`` is the share of same-label edges among those with two
+        labelled ends, ``group_homophily`` the share of intra-group edges. Of more than two classes it is also said how
+        many each client has among its training nodes.
     """
+    y, s = graph.labels, graph.sensitive
     ends = graph.labels[graph.edges]
     labelled = (ends != MISSING).all(axis=0)
     return {
@@ -33,16 +36,14 @@ def describe_graph(graph: Graph, clients: Sequence[Graph] = (), self_loops: bool
         "edges": graph.num_edges,
         "features": graph.num_features,
         "split": {mask: int(getattr(graph, mask).sum()) for mask in ("train", "val", "test")},
-        "labels": {
-            key: int((graph.labels == value).sum()) for key, value in (("0", 0), ("1", 1), ("missing", MISSING))
-        },
-        "groups": {str(s): int((graph.sensitive == s).sum()) for s in (0, 1)},
-        "joint": {
-            f"y={y}, s={s}": int(((graph.labels == y) & (graph.sensitive == s)).sum()) for y in (0, 1) for s in (0, 1)
-        },
+        "labels": {**{str(k): int((y == k).sum()) for k in range(graph.classes)}, "missing": int((y == MISSING).sum())},
+        "groups": None if s is None else {str(g): int((s == g).sum()) for g in (0, 1)},
+        "joint": None
+        if s is None
+        else {f"y={k}, s={g}": int(((y == k) & (s == g)).sum()) for k in range(graph.classes) for g in (0, 1)},
         "label_homophily": _share(ends[0][labelled] == ends[1][labelled]),
-        "group_homophily": _share(np.equal(*graph.sensitive[graph.edges])),
-        "balance": group_balance(graph, self_loops),
+        "group_homophily": None if s is None else _share(np.equal(*s[graph.edges])),
+        "balance": None if s is None else group_balance(graph, self_loops),
         "clients": _clients(clients, self_loops),
     }
 
@@ -50,18 +51,25 @@ def describe_graph(graph: Graph, clients: Sequence[Graph] = (), self_loops: bool
 def _clients(clients: Sequence[Graph], self_loops: bool) -> dict[str, Any]:
     if not clients:
         return {"count": 0}
-    balances = [group_balance(client, self_loops) for client in clients]
+    rows = [_client(client, self_loops) for client in clients]
+    facts = {key: _spread([row[key] for row in rows]) for key in rows[0]}
+    return {"count": len(rows), **facts, "balances": facts["balance"] and [row["balance"] for row in rows]}
+
+
+def _client(client: Graph, self_loops: bool) -> dict[str, float | None]:
+    several = {"train_classes": len(np.unique(client.labels[client.train]))} if client.classes > 2 else {}
     return {
-        "count": len(clients),
-        "nodes": _spread([client.num_nodes for client in clients]),
-        "edges": _spread([client.num_edges for client in clients]),
-        "train_nodes": _spread([int(client.train.sum()) for client in clients]),
-        "balance": _spread(balances),
-        "balances": balances,
+        "nodes": client.num_nodes,
+        "edges": client.num_edges,
+        "train_nodes": int(client.train.sum()),
+        **several,
+        "balance": None if client.sensitive is None else group_balance(client, self_loops),
     }
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
+def _spread(values: Sequence[float | None]) -> dict[str, float] | None:
+    if None in values:
+        return None
     return {"min": min(values), "median": float(np.median(values)), "max": max(values)}
 
 

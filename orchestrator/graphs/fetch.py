@@ -39,8 +39,26 @@ class Source:
     def url(self, file: str) -> str:
         return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{self.folder}/{file}"
 
+    def check(self, path: Path) -> None:
+        """Refuse a file that is not the pinned one of its name.
+
+        Raises:
+            DataError: it differs, or cannot be read.
+        """
+        try:
+            differs = git_blob_id(path) != self.files[path.name]
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error}") from None
+        if differs:
+            raise DataError(f"{path}: differs from {self.origin(path.name)}; remove it and fetch again")
+
+    def origin(self, file: str) -> str:
+        """What messages call the pinned file."""
+        return f"{self.folder}/{file} of github.com/{self.repository} at commit {self.commit}"
+
 
 _FAIRGNN = ("EnyanDai/FairGNN", "13cdca7627d7779a2396299cdc8edd3a790db7cc", "dataset/pokec")
+_PLANETOID = ("kimiyoung/planetoid", "af6abf468a772cc055bec88c52e4d6f51b7c37e3", "data")
 
 SOURCES: Mapping[str, Source] = {
     "nba": Source(
@@ -73,6 +91,32 @@ SOURCES: Mapping[str, Source] = {
         {
             "region_job_2.csv": "7f836f487358af4f0cbbb2b1204e41810a45cc74",
             "region_job_2_relationship.txt": "d0a0833805331cffb09a03820e70066990f15c10",
+        },
+    ),
+    "cora": Source(
+        *_PLANETOID,
+        {
+            "ind.cora.x": "c4a91d008245403e7f26aa616b437191509793c0",
+            "ind.cora.tx": "6e856d777401ee15dc8619db76c97d0a40ba2d60",
+            "ind.cora.allx": "44d53b1fece343538e45592caac521d73c6f98d6",
+            "ind.cora.y": "58e30ef120d3553cfaac33ff28c6b5436dbef661",
+            "ind.cora.ty": "da1734ab670b5c8ecee78a9c30b35566df916f4b",
+            "ind.cora.ally": "04fbd0b083d09341fcf16b395c642329637f0542",
+            "ind.cora.graph": "4d3bf85dfc8b1c105a2c995597a1b3eed6947925",
+            "ind.cora.test.index": "ded8092db4cd767a367eebe09003b954a5316f24",
+        },
+    ),
+    "citeseer": Source(
+        *_PLANETOID,
+        {
+            "ind.citeseer.x": "f094104a66f2689ffbd01085fe6a856689e9db9e",
+            "ind.citeseer.tx": "b2aff18aa1fc6f4f5e8c64db7643b59b24e42584",
+            "ind.citeseer.allx": "592091071ac35b78599c722d0e60b1c655711728",
+            "ind.citeseer.y": "e857ac49b611da98e101a068cf4855350274f68a",
+            "ind.citeseer.ty": "3795f79df0cd1123f4478b77c148a5fbacc4cefb",
+            "ind.citeseer.ally": "7503f81a0b6ac1cc21cb5a97073542a6b1dfe99c",
+            "ind.citeseer.graph": "a01dca663d0103c130f525017a4a9c313037e286",
+            "ind.citeseer.test.index": "62d9e3d5ed53c66b069125af98529d76c70d9b3e",
         },
     ),
 }
@@ -116,10 +160,9 @@ def fetch_data(name: str, folder: Path | None = None, download: Callable[[str, P
     folder = default_folder(name) if folder is None else folder
     for file, blob in source.files.items():
         target = folder / file
-        origin = f"{source.folder}/{file} of github.com/{source.repository} at commit {source.commit}"
+        origin = source.origin(file)
         if target.exists():
-            if git_blob_id(target) != blob:
-                raise DataError(f"{target}: differs from {origin}; remove it and fetch again")
+            source.check(target)
             continue
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ from orchestrator.graphs.graph import MISSING
 from orchestrator.graphs.tables import (
     RawGraph,
     numeric,
+    present,
     read_edges,
     read_features,
     read_ids,
@@ -61,7 +62,7 @@ def read_fair(name: str, folder: Path) -> RawGraph:
         DataError: a file is missing or does not hold what the format promises.
     """
     files = FAIR_FILES[name]
-    nodes, edges = _present(name, folder, files.nodes, files.edges)
+    nodes, edges = present(name, folder, files.nodes, files.edges)
     frame = read_table(nodes, (files.id, files.label, files.sensitive))
     rows = read_ids(frame, files.id, nodes, int)
     label = numeric(
@@ -90,7 +91,7 @@ def read_german(folder: Path) -> RawGraph:
     Raises:
         DataError: a file is missing or does not hold what the format promises.
     """
-    nodes, edges = _present("german", folder, "german.csv", "german_edges.txt")
+    nodes, edges = present("german", folder, "german.csv", "german_edges.txt")
     dropped = ("GoodCustomer", "OtherLoansAtStore", "PurposeOfLoan")
     frame = read_table(nodes, ("GoodCustomer", "Gender"), dropped)
     label = numeric(frame, "GoodCustomer", nodes, lambda x: x in (-1, 1), "1 (good) or -1 (bad)")
@@ -143,14 +144,3 @@ def read_csv(config: CsvConfig, folder: Path | None) -> RawGraph:
         f"{nodes}: column {config.sensitive!r}",
         str(edges),
     )
-
-
-def _present(name: str, folder: Path, *files: str) -> tuple[Path, ...]:
-    """Paths of the files of a named data set, refused unless all are there."""
-    paths = tuple(folder / file for file in files)
-    for path in paths:
-        if not path.is_file():
-            raise DataError(
-                f"{path}: no such file; run `safegnn data fetch {name} --data-dir {folder}` or put {path.name} there"
-            )
-    return paths

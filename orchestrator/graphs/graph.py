@@ -21,10 +21,11 @@ class Graph:
     Attributes:
         features: float32, shape (n, f), finite.
         edges: int64, shape (2, m); each undirected edge once, as (u, v) with u < v, sorted, no duplicates.
-        labels: int8, shape (n,); 0, 1, or `MISSING`.
-        sensitive: int8, shape (n,); 0 or 1.
+        labels: int8, shape (n,); 0 .. `classes` - 1, or `MISSING`.
+        sensitive: int8, shape (n,); 0 or 1; None: the data know no sensitive attribute.
         train, val, test: bool, shape (n,); disjoint, labelled nodes only. A client's graph may have empty masks.
         name: what messages call this graph.
+        classes: C, from 2 to 128; a client's graph may lack some.
 
     Raises:
         DataError: on construction, naming the graph and the field at fault.
@@ -33,11 +34,12 @@ class Graph:
     features: np.ndarray
     edges: np.ndarray
     labels: np.ndarray
-    sensitive: np.ndarray
+    sensitive: np.ndarray | None
     train: np.ndarray
     val: np.ndarray
     test: np.ndarray
     name: str = "graph"
+    classes: int = 2
 
     def __post_init__(self) -> None:
         n = len(self.labels)
@@ -46,9 +48,12 @@ class Graph:
         if not np.isfinite(self.features).all():
             row, column = np.argwhere(~np.isfinite(self.features))[0]
             self._refuse("features", f"node {row}, feature {column} is NaN or infinite")
-        if self.labels.dtype != np.int8 or not np.isin(self.labels, (MISSING, 0, 1)).all():
-            self._refuse("labels", "expected int8 of 0, 1 or -1 (missing)")
-        if self.sensitive.dtype != np.int8 or self.sensitive.shape != (n,) or not np.isin(self.sensitive, (0, 1)).all():
+        if not 2 <= self.classes <= 128:
+            self._refuse("classes", f"expected 2 to 128, got {self.classes}")
+        if self.labels.dtype != np.int8 or not ((self.labels >= MISSING) & (self.labels < self.classes)).all():
+            self._refuse("labels", f"expected int8 from 0 to {self.classes - 1}, or -1 (missing)")
+        s = np.zeros(n, np.int8) if self.sensitive is None else self.sensitive
+        if s.dtype != np.int8 or s.shape != (n,) or not np.isin(s, (0, 1)).all():
             self._refuse("sensitive", f"expected {n} int8 of 0 or 1")
         for field in ("train", "val", "test"):
             mask = getattr(self, field)

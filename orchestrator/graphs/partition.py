@@ -1,4 +1,13 @@
-"""Clients: k-hop ego networks around training nodes."""
+"""Clients: induced subgraphs of one graph, and the ways to choose their nodes.
+
+| `clients.partition` | a client's nodes                                      | clients that hold a node | of      |
+|---------------------|-------------------------------------------------------|--------------------------|---------|
+| ego                 | all within `hops` edges of a training node            | any number               | F2GNN   |
+| disjoint            | one METIS part                                        | exactly one              | FED-PUB |
+| overlapping         | a random `share` of a METIS part of `copies` clients  | up to `copies`           | FED-PUB |
+| louvain             | communities or pieces of them, of about equal size    | exactly one              | FedSage |
+| whole               | all                                                   | the only one             |         |
+"""
 
 from __future__ import annotations
 
@@ -14,27 +23,40 @@ from orchestrator.graphs.edges import adjacency
 from orchestrator.graphs.graph import Graph
 from orchestrator.seeding import seeded_generator
 
-__all__ = ["EgoNetworks", "ego_networks"]
+__all__ = ["Subgraphs", "client_graphs"]
 
 
-class EgoNetworks(Sequence[Graph]):
+class Subgraphs(Sequence[Graph]):
     """Induced subgraphs of one graph, named ``client 0`` onwards, in ascending node order.
 
     Each is cut out when it is asked for and not kept: ten thousand clients are the whole graph and lists of node
     numbers, here and in the processes that they are sent to. Cost of one: O(its nodes and all their neighbours).
+    A client keeps the global masks restricted to its nodes. It may have no edges, no training nodes, or one class only.
+
+    Attributes:
+        communities: int64, shape (clients,); clients of one number hold nodes of the same part of the graph.
     """
 
-    def __init__(self, graph: Graph, links: csr_array, networks: Sequence[np.ndarray], truncate: bool = False) -> None:
-        """Take the nodes of every network.
+    def __init__(
+        self,
+        graph: Graph,
+        links: csr_array,
+        members: Sequence[np.ndarray],
+        communities: np.ndarray,
+        truncate: bool = False,
+    ) -> None:
+        """Take the nodes of every client.
 
         Args:
             links: the graph's symmetric adjacency, columns sorted within a row.
-            networks: distinct node indices in ascending order, one array a client.
-            truncate: round features towards zero, as the reference code's integer tensors do.
+            members: distinct node indices in ascending order, one array a client.
+            communities: see the attribute.
+            truncate: round features towards zero, as F2GNN's integer tensors do.
         """
         self._graph, self._links, self._truncate = graph, links, truncate
-        self._nodes = np.concatenate(networks).astype(np.int32)
-        self._bounds = np.cumsum([0, *map(len, networks)])
+        self._nodes = np.concatenate(members).astype(np.int32)
+        self._bounds = np.cumsum([0, *map(len, members)])
+        self.communities = communities
 
     def __len__(self) -> int:
         return len(self._bounds) - 1
@@ -47,18 +69,24 @@ class EgoNetworks(Sequence[Graph]):
         places = range(len(self))[index]  # also refuses an index outside
         return self._cut(places) if isinstance(places, int) else [self._cut(place) for place in places]
 
+    def nodes(self, client: int) -> np.ndarray:
+        """A client's nodes as indices in the whole graph, int32, ascending; node k of the client is the k-th."""
+        place = range(len(self))[client]
+        return self._nodes[self._bounds[place] : self._bounds[place + 1]]
+
     def _cut(self, client: int) -> Graph:
-        nodes = self._nodes[self._bounds[client] : self._bounds[client + 1]]
-        features = self._graph.features[nodes]
+        nodes = self.nodes(client)
+        features, sensitive = self._graph.features[nodes], self._graph.sensitive
         return Graph(
             np.trunc(features) if self._truncate else features,
             self._edges(nodes),
             self._graph.labels[nodes],
-            self._graph.sensitive[nodes],
+            None if sensitive is None else sensitive[nodes],
             self._graph.train[nodes],
             self._graph.val[nodes],
             self._graph.test[nodes],
             f"client {client}",
+            self._graph.classes,
         )
 
     def _edges(self, nodes: np.ndarray) -> np.ndarray:
@@ -70,19 +98,43 @@ class EgoNetworks(Sequence[Graph]):
         return np.stack([u[inside], v[inside]]).astype(np.int64)
 
 
-def ego_networks(graph: Graph, clients: ClientsConfig, seed: int) -> EgoNetworks:
-    """`clients.count` ego networks.
+def client_graphs(graph: Graph, clients: ClientsConfig, seed: int) -> Subgraphs:
+    """`clients.count` clients, cut out as `clients.partition` says; the same seed gives the same clients.
 
-    A network holds every node within `clients.hops` edges of its ego, whatever mask that node is in; each client
-    keeps the global masks restricted to its nodes. Egos whose network is smaller than `clients.min_nodes` are passed
-    over. ``distinct`` egos differ (their networks may still coincide); ``with_replacement`` draws each ego anew, which
-    is what redrawing until the network is large enough amounts to.
+    Raises:
+        DataError: the graph is too small for that many clients.
+    """
+    links = adjacency(graph.edges, graph.num_nodes)
+    links.sort_indices()
+    communities = np.arange(clients.count)
+    if clients.partition == "ego":
+        members = _ego_networks(graph, links, clients, seed)
+    elif clients.partition == "whole":
+        members = [np.arange(graph.num_nodes)]
+    else:
+        from orchestrator.graphs.communities import louvain, metis, overlapping  # NetworkX takes long to import
+
+        if clients.partition == "disjoint":
+            members = metis(graph, links, clients.count, seed)
+        elif clients.partition == "louvain":
+            members = louvain(graph, clients.count, clients.tolerance, seed)
+        else:
+            parts = metis(graph, links, clients.count // clients.copies, seed)
+            members = overlapping(graph, parts, clients.copies, clients.share, seed)
+            communities = communities // clients.copies
+    return Subgraphs(graph, links, members, communities, clients.features == "truncated")
+
+
+def _ego_networks(graph: Graph, links: csr_array, clients: ClientsConfig, seed: int) -> list[np.ndarray]:
+    """Nodes of k-hop networks around training nodes.
+
+    A network holds every node within `clients.hops` edges of its ego, whatever mask that node is in. Egos whose network
+    is smaller than `clients.min_nodes` are passed over. ``distinct`` egos differ (their networks may still coincide);
+    ``with_replacement`` draws each ego anew, which is what redrawing until the network is large enough amounts to.
 
     Raises:
         DataError: too few training nodes have a network of that size.
     """
-    links = adjacency(graph.edges, graph.num_nodes)
-    links.sort_indices()
     rng = seeded_generator(seed, "clients")
     pool = rng.permutation(np.flatnonzero(graph.train))
     distinct = clients.ego_sampling == "distinct"
@@ -103,7 +155,7 @@ def ego_networks(graph: Graph, clients: ClientsConfig, seed: int) -> EgoNetworks
         else:
             small += 1
             pool = pool if distinct else np.delete(pool, drawn)
-    return EgoNetworks(graph, links, networks, clients.features == "truncated")
+    return networks
 
 
 def _within(links: csr_array, ego: int, hops: int) -> np.ndarray:

@@ -18,7 +18,7 @@ import pandas as pd
 
 from orchestrator.errors import DataError
 
-__all__ = ["RawGraph", "numeric", "read_edges", "read_features", "read_ids", "read_table", "two_valued"]
+__all__ = ["RawGraph", "numeric", "present", "read_edges", "read_features", "read_ids", "read_table", "two_valued"]
 
 
 @dataclass(frozen=True)
@@ -28,20 +28,33 @@ class RawGraph:
     Attributes:
         name: what messages call the data.
         features: float32, shape (n, f), finite, unscaled.
-        labels: int8, shape (n,); 0, 1 or `orchestrator.graphs.graph.MISSING`.
-        sensitive: int8, shape (n,); 0 or 1.
+        labels: int8, shape (n,); 0 .. `classes` - 1 or `orchestrator.graphs.graph.MISSING`.
+        sensitive: int8, shape (n,); 0 or 1; None: there is no sensitive attribute.
         edges: int64 node indices, shape (2, m); directions, repetitions and self-loops as in the file.
         label_from, sensitive_from, edges_from: where each came from, for messages, e.g. ``"nba.csv: column 'SALARY'"``.
+        classes: C, at least 2.
     """
 
     name: str
     features: np.ndarray
     labels: np.ndarray
-    sensitive: np.ndarray
+    sensitive: np.ndarray | None
     edges: np.ndarray
     label_from: str
     sensitive_from: str
     edges_from: str
+    classes: int = 2
+
+
+def present(name: str, folder: Path, *files: str) -> tuple[Path, ...]:
+    """Paths of the files of a named data set, refused unless all are there."""
+    paths = tuple(folder / file for file in files)
+    for path in paths:
+        if not path.is_file():
+            raise DataError(
+                f"{path}: no such file; run `safegnn data fetch {name} --data-dir {folder}` or put {path.name} there"
+            )
+    return paths
 
 
 def read_table(path: Path, text: Collection[str], required: Collection[str] = ()) -> pd.DataFrame:

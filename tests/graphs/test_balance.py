@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.errors import DataError
 from orchestrator.graphs import group_balance
 
 
@@ -35,3 +38,8 @@ def test_in_the_unit_interval_and_blind_to_which_group_is_which(make_graph, sens
     balance = group_balance(make_graph(9, pairs, sensitive), loops)
     assert 0 <= balance <= 1
     assert balance == group_balance(make_graph(9, pairs, [1 - s for s in sensitive]), loops)
+
+
+def test_without_groups_there_is_no_balance(make_graph):
+    with pytest.raises(DataError, match="graph: no sensitive attribute; fairness between groups needs data"):
+        group_balance(replace(make_graph(2, [(0, 1)]), sensitive=None))

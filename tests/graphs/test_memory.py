@@ -17,10 +17,10 @@ NODES, FEATURES, EDGES = 67_796, 276, 882_765
 SCRIPT = """
 import json, resource, sys
 from orchestrator.config import load_config
-from orchestrator.graphs import ego_networks, load_graph
+from orchestrator.graphs import client_graphs, load_graph
 config = load_config([sys.argv[1]], overrides=sys.argv[2:])
 graph = load_graph(config.data, config.seed)
-clients = ego_networks(graph, config.clients, config.seed)
+clients = client_graphs(graph, config.clients, config.seed)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps([*graph.features.shape, graph.num_edges, len(clients), peak]))
 """

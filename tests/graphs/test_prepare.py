@@ -87,3 +87,38 @@ def test_nothing_usable(raw, nodes, change, message):
 def test_too_few_labelled_nodes():
     with pytest.raises(DataError, match="3 labelled nodes are left; a 50/25/25 split needs at least 4"):
         prepare_graph(_raw([0, 1, 0], [0, 1, 0], [(0, 1), (1, 2)]), "all", 1)
+
+
+@given(st.integers(10, 300), st.sampled_from([(0.2, 0.4, 0.4), (0.29, 0.0, 0.71), (1.0, 0.0, 0.0), (0.6, 0.4, 0.0)]))
+def test_shares_of_the_split(n, split):
+    raw = _raw([i % 2 for i in range(n)], [i // 2 % 2 for i in range(n)], [(i, i + 1) for i in range(n - 1)])
+    graph = prepare_graph(raw, "all", 1, split=split)
+    assert (graph.train.astype(int) + graph.val + graph.test == 1).all()
+    train, val, test = (int(mask.sum()) for mask in (graph.train, graph.val, graph.test))
+    assert train == round(100 * split[0]) * n // 100
+    assert abs(val - split[1] * n) < 1 and abs(test - split[2] * n) < 1
+
+
+def test_too_few_labelled_nodes_for_a_small_share():
+    raw = _raw([0, 1] * 9, [0, 1] * 9, [(0, 1)])
+    with pytest.raises(DataError, match="18 labelled nodes are left; a 90/5/5 split needs at least 20"):
+        prepare_graph(raw, "all", 1, split=(0.9, 0.05, 0.05))
+
+
+def test_normalised_rows_sum_to_one_and_blank_ones_stay(raw):
+    features = np.array([[1, 3, 0], [0, 0, 0], [0, 0.25, 0], *[[1, 1, 0]] * 5], np.float32)
+    graph = prepare_graph(replace(raw, features=features), "all", 1, "row_normalised")
+    assert graph.features[:3].tolist() == [[0.25, 0.75, 0], [0, 0, 0], [0, 1, 0]]
+    assert graph.num_features == 3  # constant columns stay
+
+
+def test_negative_features_cannot_be_normalised_by_row(raw):
+    with pytest.raises(DataError, match=r"tiny: data\.features = row_normalised needs features that are not negative"):
+        prepare_graph(replace(raw, features=-raw.features), "all", 1, "row_normalised")
+
+
+def test_many_classes_without_groups(raw):
+    labels = np.array([0, 4, 2, 2, 0, 4, 2, -1], np.int8)
+    graph = prepare_graph(replace(raw, labels=labels, sensitive=None, classes=5), "labelled_component", 1)
+    assert graph.labels.tolist() == [0, 4, 2, 2, 0]
+    assert graph.classes == 5 and graph.sensitive is None

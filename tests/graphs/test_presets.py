@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orchestrator.config import load_config
-from orchestrator.graphs import ego_networks, load_graph
+from orchestrator.graphs import client_graphs, load_graph
 
 SYNTHETIC = ["synthetic", "demo", "synthetic-pokec-n", "synthetic-pokec-z"]
 
@@ -22,7 +22,7 @@ def test_valid_under_both_variants(preset, variant):
 def test_synthetic_clients_are_of_useful_size(preset):
     config = load_config([preset])
     graph = load_graph(config.data, config.seed)
-    clients = ego_networks(graph, config.clients, config.seed)
+    clients = client_graphs(graph, config.clients, config.seed)
     assert graph.num_nodes > 0.95 * config.data.synthetic.nodes
     sizes = [client.num_nodes for client in clients]
     assert 20 <= np.median(sizes) <= graph.num_nodes / 2
