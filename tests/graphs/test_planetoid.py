@@ -15,6 +15,7 @@ from orchestrator.errors import DataError
 from orchestrator.graphs import load_graph
 from orchestrator.graphs.edges import canonical_edges
 from orchestrator.graphs.fetch import SOURCES
+from orchestrator.graphs.graph import MISSING
 from orchestrator.graphs.planetoid import read_planetoid
 from orchestrator.graphs.prepare import prepare_graph
 
@@ -56,6 +57,9 @@ def test_citeseer_has_nodes_without_words_or_class_and_isolated_ones(real_data):
     assert (degree == 0).sum() == 48
     component = prepare_graph(raw, "labelled_component", 1, "row_normalised")
     assert (component.features.sum(axis=1) == 0).sum() == 10
+    raw.labels[blank] = MISSING  # gives the other size that is published
+    component = prepare_graph(raw, "labelled_component", 1, "row_normalised")
+    assert (component.num_nodes, component.num_edges) == (2_110, 3_668)
 
 
 @pytest.mark.parametrize("name", ["cora", "citeseer"])
