@@ -17,8 +17,11 @@ from orchestrator.config import Config, load_config
 from orchestrator.runs import RunFolder
 from orchestrator.training import train
 
-MASK_PENALTIES = {"proximal": (0.0, 0.03, 0.1, 0.3), "gradient": (1e-6, 1e-5, 1e-4, 1e-3)}
-PROXIMALS = (0.0, 1e-4, 1e-3, 1e-2)
+GRID = {
+    "proximal": ((0.0, 0.01, 0.1, 0.3), (0.0, 1.0, 10.0, 100.0)),
+    "gradient": ((1e-6, 1e-5, 1e-4, 1e-3), (0.0,)),
+}
+"""lambda_1 and lambda_2. With one step a round the gradient of the distance is 0, whatever lambda_2 is."""
 
 
 def measure(config: Config, seeds: range) -> tuple[list[float], list[float], float]:
@@ -53,10 +56,10 @@ def main() -> None:
     where = [f"data.dir={arguments.data_dir}"] if arguments.data_dir else []
     config = load_config(arguments.preset or (), arguments.config, [*where, "engine.name=plaintext"])
     print("| λ₁ | pull | λ₂ | validation | test | mask entries at 0 |\n|---|---|---|---|---|---|")
-    for step, penalties in MASK_PENALTIES.items():
+    for step, (penalties, proximals) in GRID.items():
         for mask_penalty in penalties:
-            for proximal in PROXIMALS:
-                change = {"mask_penalty": mask_penalty, "mask_step": step, "proximal": proximal}
+            for proximal in proximals:
+                change = {"mask_penalty": mask_penalty, "penalty_step": step, "proximal": proximal}
                 own = config.model_copy(update={"method": config.method.model_copy(update=change)})
                 validation, test, sparsity = measure(own, range(41, 41 + arguments.seeds))
                 cells = [f"{mean(v):.4f} ± {stdev(v):.4f}" if len(v) > 1 else f"{v[0]:.4f}" for v in (validation, test)]

@@ -186,10 +186,10 @@ class MethodConfig(_Section):
     )
 
     mask_penalty: float = Field(0.0, ge=0, description="lambda_1 of FED-PUB: weight of the mask's L1 norm")
-    mask_step: Literal["gradient", "proximal"] = Field(
+    penalty_step: Literal["gradient", "proximal"] = Field(
         "proximal",
-        description="how the L1 norm pulls; gradient: as a part of the loss, which Adam scales as it scales all "
-        "gradients; proximal: by soft thresholding after each step, so that entries become exactly 0",
+        description="how FED-PUB's penalties pull; gradient: as parts of the loss, which Adam scales as it scales all "
+        "gradients; proximal: by their proximal steps after each step of Adam",
     )
     mask_threshold: float = Field(1e-3, ge=0, description="mask entries below it count as 0 in predictions")
     proximal: float = Field(0.0, ge=0, description="lambda_2 of FED-PUB: weight of ||theta - theta_bar||^2")

@@ -5,6 +5,10 @@ and are shared; the mask mu says which of them help this client, and never leave
 
     loss(theta * mu) + lambda_1 ||mu||_1 + lambda_2 ||theta - theta_bar||_2^2
 
+The penalties pull by proximal steps, or, with ``method.penalty_step: gradient``, as parts of the loss. As such they
+hardly do what they say: Adam scales the constant gradient of the L1 norm up to the learning rate, whatever lambda_1 is,
+and a training of one step starts at theta_bar, where the gradient of the squared distance is 0.
+
 The authors' code builds both penalties from detached tensors, so they have no gradient there; ``method.mask_penalty``
 and ``method.proximal`` of 0 are what it does. It also leaves the proximal norm unsquared, and zeroes mask entries below
 lambda_1 in predictions, which is `method.mask_threshold` here.
@@ -19,13 +23,14 @@ from typing import Any, Self
 import networkx as nx
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from orchestrator.config import Config
 from orchestrator.graphs.edges import canonical_edges
 from orchestrator.graphs.graph import MISSING, Graph
 from orchestrator.methods.alone import Alone
-from orchestrator.methods.local import Batch, sum_up
+from orchestrator.methods.local import Batch
 from orchestrator.models import Network
 from orchestrator.models.gcn import GraphTensors
 from orchestrator.seeding import derived_seed, seeded_generator
@@ -59,21 +64,33 @@ class FedPub(Alone):
         method, size = batch.config.method, batch.network.size
         models = torch.stack([client._effective(row) for client, row in zip(batch.clients, trained, strict=True)])
         total = cls._loss(batch, batch.logits(models, noises))
-        if method.mask_penalty and method.mask_step == "gradient":
-            total = total + method.mask_penalty * trained[:, size:].abs().sum()
-        pulled = [k for k, client in enumerate(batch.clients) if client._pulled]
-        if method.proximal and pulled:
-            anchors = torch.tensor(np.stack([batch.clients[k]._own for k in pulled]), dtype=torch.float32)
-            total = total + method.proximal * sum_up(list((trained[pulled, :size] - anchors).square().sum(dim=1)))
+        if method.penalty_step == "gradient":
+            for client, row in zip(batch.clients, trained, strict=True):
+                total = total + method.mask_penalty * row[size:].abs().sum()
+                if method.proximal and (anchor := client._anchor()) is not None:
+                    total = total + method.proximal * (row[:size] - anchor).square().sum()
         return total
 
     @classmethod
     def _after_step(cls, batch: Batch[Self], trained: Tensor) -> None:
-        """The proximal step of lambda_1 ||mu||_1: every entry moves lambda_1 times the step towards 0, at most to 0."""
-        method = batch.config.method
-        if method.mask_penalty and method.mask_step == "proximal":
-            masks = trained[:, batch.network.size :]
-            masks.copy_(torch.nn.functional.softshrink(masks, method.mask_penalty * method.learning_rate))
+        """The penalties' proximal steps, of the length of Adam's (Parikh and Boyd, 2014, sections 6.1.1 and 6.5.2).
+
+        With t the learning rate every mask entry moves t lambda_1 towards 0, at most to 0, and theta becomes
+        ``(theta + 2 t lambda_2 theta_bar) / (1 + 2 t lambda_2)``.
+        """
+        method, size = batch.config.method, batch.network.size
+        if method.penalty_step == "gradient":
+            return
+        shrink, pull = method.learning_rate * method.mask_penalty, 2 * method.learning_rate * method.proximal
+        for client, row in zip(batch.clients, trained, strict=True):
+            if shrink:
+                row[size:] = F.softshrink(row[size:], shrink)
+            if pull and (anchor := client._anchor()) is not None:
+                row[:size] = anchor + (row[:size] - anchor) / (1 + pull)
+
+    def _anchor(self) -> Tensor | None:
+        """theta_bar, float32, shape (d,), once a personalised model has arrived."""
+        return torch.tensor(self._own, dtype=torch.float32) if self._pulled else None
 
     def _effective(self, trained: Tensor, threshold: float = 0.0) -> Tensor:
         """theta * mu, shape (d,), with mask entries below the threshold as 0. Args: trained: shape (e,)."""
