@@ -35,28 +35,25 @@ class FedSagePlus(FedAvg):
 
     def ask(self, step: int) -> Mapping[str, np.ndarray]:
         if step == 0:
-            self._generator = self._new_generator()
-            self._generator.train_locally(self.config.method.generator.local_epochs)
-        return self._training.question()
+            settings = self.config.method.generator
+            self._generator = NeighbourGenerator(self.graph, settings, self.config.seed, self.client)
+            self._generator.train_locally(settings.local_epochs)
+        return self._in_training().question()
 
     def answer(self, step: int, question: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        return self._training.answer(question)
+        return self._in_training().answer(question)
 
     def hear(self, step: int, answers: Sequence[Mapping[str, np.ndarray]]) -> None:
-        self._training.learn(answers)
+        generator = self._in_training()
+        generator.learn(answers)
         if step == self.preparations(self.config) - 1:
-            mended = self._training.mended()
             self._generator = None  # it has done its work, and is the largest thing that a client holds
-            self._mend(*_generated(mended, self.graph))
+            self._mend(*generator.generated())
 
-    @property
-    def _training(self) -> NeighbourGenerator:
+    def _in_training(self) -> NeighbourGenerator:
         if self._generator is None:
             raise RuntimeError("the clients' preparation has not begun, or is over")
         return self._generator
-
-    def _new_generator(self) -> NeighbourGenerator:
-        return NeighbourGenerator(self.graph, self.config.method.generator, self.config.seed, self.client)
 
     def _mend(self, owners: np.ndarray, features: np.ndarray) -> None:
         """Learn from the graph with these neighbours: int64, shape (g,), and float32, shape (g, f)."""
