@@ -144,6 +144,30 @@ class ModelConfig(_Section):
     neighbours: int | None = Field(5, ge=1, description="of sage: sampled of each node in training; null: all")
 
 
+class GeneratorConfig(_Section):
+    """The missing-neighbour generator of FedSage+; see `orchestrator.methods.neighgen`."""
+
+    hidden_share: float = Field(0.2, gt=0, lt=1, description="h: share of the nodes that is hidden to train on")
+    hide_from: Literal["all", "validation"] = Field(
+        "all", description="validation: the share of the nodes outside training and test, as the reference code"
+    )
+    encoder_hidden: int = Field(64, ge=1)
+    latent: int = Field(128, ge=1, description="length of a node's embedding")
+    widths: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = Field(
+        (256, 2048), description="hidden layers of the feature generator"
+    )
+    candidates: int = Field(5, ge=1, description="neighbours generated for a node, of which some are drawn")
+    sampler: Literal["random", "first"] = Field(
+        "random", description="which candidates are drawn; first: always the first ones, as the reference code"
+    )
+    dropout: float = Field(0.5, ge=0, lt=1, description="in the encoder")
+    learning_rate: float = Field(1e-3, gt=0)
+    weight_decay: float = Field(1e-4, ge=0)
+    local_epochs: int = Field(20, ge=0, description="steps of a client alone, before the exchanges")
+    exchanges: int = Field(20, ge=0, description="steps for which the other clients are asked for gradients")
+    cross_weight: float = Field(1.0, ge=0, description="alpha: weight of the other clients' features in the loss")
+
+
 class MethodConfig(_Section):
     """What a client does locally and which rule aggregates; see the README's table of deviations."""
 
@@ -184,6 +208,7 @@ class MethodConfig(_Section):
     stateful: bool = Field(
         True, description="false: every participation of a client is as its first, without moments or a local model"
     )
+    generator: GeneratorConfig = GeneratorConfig()
 
     mask_penalty: float = Field(0.0, ge=0, description="lambda_1 of FED-PUB: weight of the mask's L1 norm")
     penalty_step: Literal["gradient", "proximal"] = Field(
