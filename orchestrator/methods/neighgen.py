@@ -178,14 +178,21 @@ class NeighbourGenerator:
         return total
 
     @torch.no_grad()
-    def mended(self) -> Graph:
-        """The client's whole graph and the neighbours generated for it; memory O(candidates n f)."""
-        graph = self.graph
+    def generated(self) -> tuple[np.ndarray, np.ndarray]:
+        """The neighbours generated for the client's whole graph, as `impairment.mend` takes them.
+
+        Returns:
+            The node that each is a neighbour of, int64, shape (r,), and their features, float32, shape (r, f).
+        """
         self._encoder.eval()
-        prediction = self._predict(graph, 0, "mending")
+        prediction = self._predict(self.graph, 0, "mending")
         self._encoder.train()
         owners = prediction.chosen.nonzero()[:, 0]
-        return mend(graph, owners.numpy(), self._drawn(prediction).numpy())
+        return owners.numpy(), self._drawn(prediction).numpy()
+
+    def mended(self) -> Graph:
+        """The client's whole graph with them; memory O(candidates n f)."""
+        return mend(self.graph, *self.generated())
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters and Adam's moments as one vector each, float32, and the number of steps taken."""
