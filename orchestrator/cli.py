@@ -106,6 +106,7 @@ def train(
             resume=resume is not None,
             audit=audit,
             observe=lambda result: advance("", result),
+            announce=lambda text: print(text, file=sys.stderr, flush=True),
             graph=graph,
             engine=aggregation,
         )

@@ -1,6 +1,7 @@
 """One frozen, validated tree of settings, from layered presets, a YAML file and ``--set`` overrides.
 
 Layers, later ones win: the defaults below, each ``--preset`` in order, ``--config FILE``, each ``--set a.b=value``.
+A shipped preset may lie on others, which it names under ``presets``.
 Unknown keys are refused, and so is a key that stands twice. Units stand in the names: ``_bits``, ``_sec``; everything
 else is dimensionless.
 """
@@ -468,8 +469,7 @@ def load_config(presets: Sequence[str] = (), file: Path | None = None, overrides
     for name in presets:
         if name not in preset_names():
             raise ConfigError(f"unknown preset '{name}'; there are: {', '.join(preset_names())}")
-        text = (resources.files("orchestrator") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
-        _merge(merged, _layer(text, f"preset {name}"))
+        _merge(merged, _preset(name))
     if file is not None:
         try:
             text = file.read_text(encoding="utf-8")
@@ -489,6 +489,16 @@ def load_config(presets: Sequence[str] = (), file: Path | None = None, overrides
         return Config.model_validate(merged)
     except ValidationError as error:
         raise ConfigError("; ".join(_line(item) for item in error.errors())) from None
+
+
+def _preset(name: str) -> dict[str, Any]:
+    """A shipped preset upon those that it names under ``presets``."""
+    text = (resources.files("orchestrator") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
+    own, merged = _layer(text, f"preset {name}"), {}
+    for below in own.pop("presets", ()):
+        _merge(merged, _preset(below))
+    _merge(merged, own)
+    return merged
 
 
 def _layer(text: str, where: str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ __all__ = ["Checkpoint", "RunFolder", "read_arrays", "write_atomically"]
 
 _LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography", "dp-accounting", "opendp")
 _PRIVACY = "privacy.json"
+_PREPARATION = "preparation.json"
 _EVALUATION = "evaluation/"
 
 
@@ -217,6 +218,18 @@ class RunFolder:
             rows = [line.split(",") for line in path.read_text(encoding="utf-8").splitlines()]
             weights = np.array([[float(cell) for cell in row[1:]] for row in rows[1:]])
             return [int(cell) for cell in rows[0][1:]], weights
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path}: cannot be read: {error}") from error
+
+    def save_preparation(self, facts: Mapping[str, float]) -> None:
+        """Write `preparation.json`: steps, seconds and bytes of what clients did together before the first round."""
+        self._write_text(_PREPARATION, json.dumps(facts, indent=2) + "\n")
+
+    def preparation(self) -> dict[str, float] | None:
+        """What `save_preparation` wrote; None if there was none. Raises RunError for a damaged file."""
+        path = self.path / _PREPARATION
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
         except (OSError, ValueError) as error:
             raise RunError(f"{path}: cannot be read: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -127,10 +128,13 @@ def train(
     resume: bool = False,
     audit: bool = False,
     observe: Callable[[RoundResult], None] = lambda result: None,
+    announce: Callable[[str], None] = lambda text: None,
     graph: Graph | None = None,
     engine: Engine | None = None,
 ) -> np.ndarray:
     """Run the configured rounds, or as many as the privacy budget allows; returns the final model, float64 (d,).
+
+    Where every client has a model of its own, these stand in the checkpoint, and the initial one is returned.
 
     Args:
         config: the whole tree.
@@ -138,6 +142,7 @@ def train(
         audit: also compute each aggregation in float64 from the clients' plaintext. Simulation only: it defeats the
             protection that the engine gives.
         observe: called after every round.
+        announce: called with what goes on before the first round, where that takes time.
         graph, engine: instead of what the configuration names, for callers that have them already.
 
     Raises:
@@ -160,11 +165,13 @@ def train(
         if checkpoint.states:
             pool.restore(checkpoint.states)
         elif steps := method_class(config.method.name).preparations(config):
+            started, sent = time.perf_counter(), 0
             for step in range(steps):
-                pool.prepare_together(step)
-            states = pool.save(0, range(len(clients)), folder.state_dir)
-            checkpoint = replace(checkpoint, states=states)
+                sent += pool.prepare_together(step)
+                announce(f"clients prepare together: step {step + 1} of {steps}")
+            checkpoint = replace(checkpoint, states=pool.save(0, range(len(clients)), folder.state_dir))
             folder.save(checkpoint)
+            folder.save_preparation({"steps": steps, "seconds": time.perf_counter() - started, "bytes": sent})
         personal = METHODS[config.method.name].personal
 
         def begin(number: int, clip_norm: float | None) -> list[int] | None:
@@ -233,7 +240,8 @@ def train(
             log(result)
             observe(result)
             number, cohort, clip_norm = number + 1, following, adapted
-    save_model(folder.path / "model.pt", network, model)
+    if not personal:
+        save_model(folder.path / "model.pt", network, model)
     return model
 
 
