@@ -23,7 +23,7 @@ def report(folder: RunFolder, title: str) -> dict[str, Any]:
     """Draw `curves.png` and `costs.png`; return the JSON document of `safegnn train`.
 
     The top-level metrics are those of the last round on the validation nodes; `ma20` is their mean over the last 20
-    rounds; `test` belongs to the same model. `costs` are medians over the rounds; `preparation` is what clients did before.
+    rounds; `test` belongs to the same model. `costs` are medians over the rounds, `preparation` is what went before.
 
     Raises:
         RunError: the run has no completed round.
