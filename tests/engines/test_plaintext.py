@@ -152,9 +152,9 @@ def test_a_personal_round_may_have_any_size_and_no_clients():
 @pytest.mark.parametrize("terms", [Terms(1.0), Terms(1.0, 0.1), Terms(None, 0.0, 0.0)])
 def test_a_personal_rule_neither_clips_nor_adds_noise(terms):
     parameters = RoundParameters("fedpub", 3, embedding=4)
-    with pytest.raises(ConfigError, match="fedpub .* without clipping or noise"):
+    with pytest.raises(ConfigError, match=r"fedpub .* without clipping or noise"):
         PlaintextEngine(parameters).prepare(1, 3, terms)
-    with pytest.raises(ConfigError, match="fedpub .* without clipping or noise"):
+    with pytest.raises(ConfigError, match=r"fedpub .* without clipping or noise"):
         PlaintextEngine(
             parameters,
             clip_norm=terms.clip_norm,

@@ -487,10 +487,8 @@ def play_personal(running, number, size=3, keypairs=None):
 
 def check_personal(models, number, size=3):
     _, expected = float64_personal(MODEL, PERSONAL, personal_uploads(number, size))
-    bound = FORMAT.error_bound(
-        size, 4.0, factor=replace(PERSONAL, cohort=size).similarities.error_ulp * 2.0**-32 / size
-    )
-    assert np.abs(np.array(models) - expected).max() <= bound
+    error = replace(PERSONAL, cohort=size).similarities.error_ulp * 2.0**-32
+    assert np.abs(np.array(models) - expected).max() <= FORMAT.error_bound(size, 4.0, factor=error / size)
 
 
 @pytest.mark.parametrize("preprocessing", ["ot", "dealer"])
@@ -527,7 +525,7 @@ def test_an_answer_is_for_its_client_and_round_alone():
         for slot in range(3):
             others = [keypairs[k] for k in range(3) if k != slot] + [Keypair()]
             for keypair in others:
-                with pytest.raises(DisagreementError, match="server 0: .* sealed to another key"):
+                with pytest.raises(DisagreementError, match=r"server 0: .* sealed to another key"):
                     decoder(answers[0][slot], keypair, 1, slot, 10 + slot)
         with pytest.raises(DisagreementError, match="another round 1 instead of 2"):
             decoder(answers[0][1], keypairs[1], 2, 1, 11)
