@@ -32,8 +32,8 @@ def bits(ops: SharedArithmetic, count: int) -> BitShare:
     return BitShare(0, count, ops.owner)
 
 
-def factors(q: int, **options: Any) -> Callable[[SharedArithmetic], Any]:
-    parameters = RoundParameters("f2gnn", q, **options)
+def factors(q: int, rule: str = "f2gnn", **options: Any) -> Callable[[SharedArithmetic], Any]:
+    parameters = RoundParameters(rule, q, **options)
     zeros = [[0] * len(score_names(parameters))] * q
     return lambda ops: secret_factors(ops, parameters, zeros)
 
@@ -59,8 +59,11 @@ OPERATIONS: dict[str, Callable[[SharedArithmetic], Any]] = {
     "round, q = 1,000, clip": factors(1000, ratio_max=8.0),
     "round, q = 1,000, clip, fixed denominators": factors(1000, ratio_max=8.0, expected=1000),
     "round, q = 1,000, clip, scores up to 100,000": factors(1000, ratio_max=8.0, fairness_max=1e5),
+    "round of FED-PUB, q = 10, embeddings of 128": factors(10, "fedpub", embedding=128),
+    "round of FED-PUB, q = 30, embeddings of 128": factors(30, "fedpub", embedding=128),
 }
-"""Rounds count the weights alone; opening the masked factors adds one exchange and 8 q bytes, the handshake another."""
+"""Rounds count the weights alone; opening the masked factors adds one exchange and 8 bytes a factor, the handshake
+another."""
 
 
 def measure(operation: Callable[[SharedArithmetic], Any]) -> tuple[int, int, Demand]:

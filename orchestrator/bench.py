@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mpc_programs.rules import PROGRAMS, RULES, RoundParameters
+from mpc_programs.rules import PROGRAMS, RULES, Range, RoundParameters
 from orchestrator.config import Config
 from orchestrator.engines.embedded.channel import Position, accept, connect, listen
 from orchestrator.engines.embedded.engine import TwoServerEngine
 from orchestrator.engines.embedded.tls import Identity, create_certificates
 from orchestrator.engines.factory import create_engine, round_parameters
-from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
+from orchestrator.engines.plaintext import PlainUpload, float64_aggregate, float64_personal
+from orchestrator.sharing.envelope import Keypair
 
 __all__ = [
     "Contender",
@@ -54,10 +55,14 @@ class Contender:
     protocol: str | None = None
 
     def applied_to(self, config: Config) -> Config:
-        """The settings under which a round is computed this way, with clipping, without noise, in no haste."""
+        """The settings under which a round is computed this way, without noise, in no haste.
+
+        With clipping, except for personal rules, which have none.
+        """
         chosen = {"name": self.engine, "program": self.program, "timeout_sec": 600.0}
         own = {"protocol": self.protocol} if self.protocol else {"preprocessing": self.preprocessing}
-        privacy = {"clip_norm": config.privacy.clip_norm or CLIP_NORM, "noise_multiplier": 0.0}
+        clip_norm = None if RULES[config.method.name].personal else CLIP_NORM
+        privacy = {"clip_norm": config.privacy.clip_norm or clip_norm, "noise_multiplier": 0.0}
         return config.model_copy(
             update={
                 "engine": config.engine.model_copy(update={**chosen, **own}),
@@ -91,6 +96,7 @@ class Record:
     preprocessing_seconds: float
     preprocessing_bytes_per_server: int
     upload_bytes_per_client: int
+    download_bytes_per_client: int
     startup_seconds: float
     floor_seconds: float
     max_error: float
@@ -160,6 +166,7 @@ def bench(
     rule, clip_norm = round_parameters(config), config.privacy.clip_norm
     rng = np.random.default_rng(0)
     uploads = [_upload(rng, rule, parameters) for _ in range(rule.cohort)]
+    keypairs = [Keypair() for _ in uploads]
     costs, errors = [], []
     with create_engine(config, commands) as engine:
         assert isinstance(engine, TwoServerEngine)
@@ -170,12 +177,18 @@ def bench(
         for number in range(1, repeats + 2):
             engine.prepare(number, len(uploads))
             for slot, upload in enumerate(uploads):
-                sealed = engine.encoder(upload.delta, upload.norm, upload.scores, number, slot, slot)
+                update = upload.delta, upload.norm, upload.scores
+                sealed = engine.encoder(*update, number, slot, slot, reply_key=keypairs[slot].public_key)
                 engine.submit(number, slot, slot, sealed)
             result = engine.aggregate(number, range(rule.cohort))
-            expected = float64_aggregate(model, rule, clip_norm, uploads)
-            errors.append(float(np.abs(result.parameters - expected).max()))
-            model = result.parameters
+            if rule.personal:
+                _, expected = float64_personal(model, rule, uploads)
+                places = enumerate(zip(result.answers, keypairs, strict=True))
+                released = np.stack([engine.decoder(*pair, number, slot, slot) for slot, pair in places])
+            else:
+                expected = float64_aggregate(model, rule, clip_norm, uploads)
+                model = released = result.parameters
+            errors.append(float(np.abs(released - expected).max()))
             if number == 1:
                 begun = time.perf_counter()
                 continue
@@ -199,8 +212,9 @@ def bench(
         preprocessing_seconds=median(cost.preprocessing_seconds for cost in costs),
         preprocessing_bytes_per_server=int(median(max(cost.preprocessing_bytes) for cost in costs)),
         upload_bytes_per_client=int(median(cost.upload_bytes for cost in costs)),
+        download_bytes_per_client=int(median(cost.download_bytes for cost in costs)),
         startup_seconds=median(cost.startup_seconds for cost in costs) if on_mpspdz else startup,
-        floor_seconds=exchanges * exchange_sec() + vector_sec(rule.cohort, parameters),
+        floor_seconds=exchanges * exchange_sec() + vector_sec(rule.cohort * rule.models, parameters),
         max_error=max(errors),
         memory_bytes_per_server=memory,
     )
@@ -210,8 +224,15 @@ def _upload(rng: np.random.Generator, rule: RoundParameters, parameters: int) ->
     """An update that is clipped or not, and scores anywhere in their ranges."""
     delta = rng.normal(size=parameters)
     delta *= 2.0 ** rng.uniform(-4, 5) / np.linalg.norm(delta)
-    scores = {name: rng.uniform(low, high) for name, (low, high) in RULES[rule.rule].ranges(rule).items()}
+    scores = {name: _score(rng, limits) for name, limits in RULES[rule.rule].ranges(rule).items()}
     return PlainUpload(delta, float(np.linalg.norm(delta)), scores)
+
+
+def _score(rng: np.random.Generator, limits: Range) -> float | np.ndarray:
+    if limits.size == 1:
+        return rng.uniform(limits.low, limits.high)
+    direction = rng.normal(size=limits.size)
+    return limits.high * direction / np.linalg.norm(direction)
 
 
 def _peak_memory_bytes(pid: int) -> int:
@@ -233,13 +254,13 @@ def median_sec(work: Callable[[], object], repeats: int = 20) -> float:
     return median(samples)
 
 
-def vector_sec(cohort: int, parameters: int) -> float:
-    """The arithmetic on vectors that a server cannot avoid: two multiply-adds a client in Z_2^64."""
+def vector_sec(products: int, parameters: int) -> float:
+    """The arithmetic on vectors that a server cannot avoid: two multiply-adds in Z_2^64 for each factor."""
     vector, total = np.arange(parameters, dtype=np.uint64), np.zeros(parameters, dtype=np.uint64)
     product = np.empty_like(vector)
 
     def arithmetic() -> None:
-        for _ in range(2 * cohort):
+        for _ in range(2 * products):
             np.multiply(vector, np.uint64(12345), out=product)
             np.add(total, product, out=total)
 

@@ -30,6 +30,7 @@ KEYS = {
     "preprocessing_seconds",
     "preprocessing_bytes_per_server",
     "upload_bytes_per_client",
+    "download_bytes_per_client",
     "startup_seconds",
     "floor_seconds",
     "max_error",

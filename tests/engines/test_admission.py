@@ -15,11 +15,12 @@ from orchestrator.sharing.fixed_point import VectorFormat
 
 FORMAT = VectorFormat(25, 32, 6)
 PARAMETERS = RoundParameters("f2gnn", 3, fairness_max=2.0)
+PLACE = "round 3, client 7"
 GOOD = {"balance": 0.5, "fairness": 1.5}
 
 
 def admitted(delta, scores, confine):
-    return admit(FORMAT, PARAMETERS, np.array(delta), scores, confine=confine, place="round 3, client 7")
+    return admit(FORMAT, PARAMETERS, np.array(delta), scores, confine=confine, place=PLACE)
 
 
 BAD = [
@@ -60,6 +61,32 @@ def test_a_good_update_is_encoded_with_the_rules_scores_in_their_order(caplog):
         assert list(update.view(np.int64)) == [2**23, -(2**24)]
         assert list(values.items()) == list(GOOD.items())
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("embedding", "text"),
+    [
+        ([0.6, 0.8, 0.1], "norm above 1"),
+        ([0.0, 1.01, 0.0], "outside its public range"),
+        ([0.0, np.nan, 0.0], "outside its public range"),
+        ([0.6, 0.8], "2 coordinates, expected 3"),
+        (0.5, "1 coordinates, expected 3"),
+    ],
+)
+def test_a_vector_that_is_none_of_the_rules_is_refused(embedding, text):
+    parameters = RoundParameters("fedpub", 2, embedding=3)
+    with pytest.raises(RangeError, match=f"round 3, client 7: the embedding score .*{text}"):
+        admit(FORMAT, parameters, np.zeros(2), {"embedding": np.array(embedding)}, confine=False, place=PLACE)
+
+
+def test_embeddings_of_norm_one_in_float32_and_zero_ones_are_taken():
+    parameters, rng = RoundParameters("fedpub", 2, embedding=128), np.random.default_rng(0)
+    for _ in range(50):
+        direction = rng.normal(size=128).astype(np.float32)
+        embedding = (direction / np.linalg.norm(direction)).astype(np.float64)
+        for score in (embedding, 0 * embedding):
+            _, values = admit(FORMAT, parameters, np.zeros(2), {"embedding": score}, confine=False, place=PLACE)
+            np.testing.assert_array_equal(values["embedding"], score)
 
 
 def test_the_simulation_of_noise_takes_what_shares_would_hold():

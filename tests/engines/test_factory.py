@@ -83,6 +83,42 @@ def test_noise_that_does_not_fit_is_refused_by_name():
     assert "\n" not in str(caught.value)
 
 
+def test_a_personal_rules_parameters_and_bound_are_those_of_its_settings():
+    overrides = ["method={name: fedpub, similarity: 5}", "model.hidden=48", "federation.cohort=10"]
+    config = load_config(overrides=overrides)
+    parameters = round_parameters(config)
+    assert parameters == RoundParameters("fedpub", 10, 8.0, 4.0, 2.0, embedding=48, similarity=5.0)
+    assert error_bound(config, 10, 1.0) < 1e-6
+    bounds = [error_bound(config, q, 1.0) for q in (0, 1, 2, 10, 30)]
+    assert bounds == sorted(bounds) and bounds[-1] < 4e-6
+    for engine in ("embedded", "plaintext"):
+        with create_engine(load_config(overrides=[*overrides, f"engine.name={engine}"])):
+            pass
+    poisson = load_config(overrides=[*overrides, "federation.sampling=poisson", "privacy.sensitivity=bounded_weights"])
+    create_engine(poisson).close()
+    assert error_bound(poisson, 10, 1.0) == error_bound(config, 10, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (["engine.name=mpspdz"], ["engine.name = mpspdz"]),
+        (["engine.program=faithful"], ["engine.program = faithful"]),
+        (["engine.program=scalar-first"], ["engine.program = scalar-first"]),
+        (["federation.sampling=with_replacement"], ["federation.sampling = with_replacement"]),
+        (["privacy.clip_norm=1"], ["privacy.clip_norm = 1"]),
+        (
+            ["privacy={clip_norm: 1, noise_multiplier: 2}", "engine.program=faithful"],
+            ["privacy.noise_multiplier = 2", "privacy.clip_norm = 1", "engine.program = faithful"],
+        ),
+    ],
+)
+def test_what_a_personal_rule_does_not_go_with_is_refused_by_name(settings, named):
+    with pytest.raises(ConfigError, match=r"^method\.name = fedpub gives every client its own model") as caught:
+        create_engine(load_config(overrides=["method.name=fedpub", *settings]))
+    assert all(name in str(caught.value) for name in named) and "\n" not in str(caught.value)
+
+
 def test_every_method_that_can_be_named_has_a_client_and_a_rule():
     names = set(MethodConfig.model_fields["name"].annotation.__args__)
     assert names == METHODS.keys() == RULES.keys()

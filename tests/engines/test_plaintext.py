@@ -11,7 +11,7 @@ from scipy.special import softmax
 from mpc_programs.rules import RoundParameters
 from orchestrator.engines.base import Terms
 from orchestrator.engines.plaintext import PlaintextEngine, PlainUpload, float64_aggregate, plain_encoder
-from orchestrator.errors import RangeError
+from orchestrator.errors import ConfigError, RangeError
 
 
 def make_uploads(cohort: int, size: int = 20, seed: int = 0) -> list[PlainUpload]:
@@ -110,6 +110,62 @@ def test_rounds_build_on_each_other_and_the_given_model_is_not_touched():
     np.testing.assert_allclose(second.parameters, -2 * mean, atol=1e-12)
     assert not model.any()
     assert (second.cost.upload_bytes, second.cost.download_bytes, second.cost.online_bytes) == (160, 160, (0, 0))
+
+
+def make_personal(cohort: int, seed: int = 0) -> list[PlainUpload]:
+    rng = np.random.default_rng(seed)
+    embeddings = rng.normal(size=(cohort, 4))
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return [PlainUpload(rng.normal(size=20), 1.0, {"embedding": embedding}) for embedding in embeddings]
+
+
+@pytest.mark.parametrize("cohort", [1, 2, 3, 10, 30])
+def test_a_personal_rule_gives_every_client_its_own_weighted_sum(cohort):
+    """Of the clients' models, by the paper's formula: alpha_ij is a softmax over tau cos(h_i, h_j)."""
+    uploads, start = make_personal(cohort), np.linspace(-1, 1, 20)
+    engine = PlaintextEngine(RoundParameters("fedpub", cohort, embedding=4, similarity=2.5))
+    engine.start(start)
+    embeddings = np.array([upload.scores["embedding"] for upload in uploads])
+    trained = start - np.array([upload.delta for upload in uploads])
+    expected = softmax(2.5 * embeddings @ embeddings.T, axis=1)
+    for number in (1, 2):  # the public model does not move
+        result = run(engine, start, uploads, number)
+        assert result.parameters is None and len(result.answers) == cohort
+        np.testing.assert_allclose(result.weights, expected, rtol=0, atol=1e-8)
+        for slot, answer in enumerate(result.answers):
+            own = engine.decoder(answer, None, number, slot, 10 + slot)
+            np.testing.assert_allclose(own, expected[slot] @ trained, rtol=0, atol=1e-7)
+        assert (result.cost.upload_bytes, result.cost.download_bytes) == (160, 160)
+
+
+def test_a_personal_round_may_have_any_size_and_no_clients():
+    engine = PlaintextEngine(RoundParameters("fedpub", 3, embedding=4))
+    engine.start(np.zeros(20))
+    for number, size in enumerate((2, 0, 4), 1):
+        engine.prepare(number, size)
+        result = run(engine, None, make_personal(size), number)
+        assert result.parameters is None
+        assert (len(result.answers), result.weights.shape) == (size, (size, size))
+        assert result.cost.download_bytes == (160 if size else 0)
+
+
+@pytest.mark.parametrize("terms", [Terms(1.0), Terms(1.0, 0.1), Terms(None, 0.0, 0.0)])
+def test_a_personal_rule_neither_clips_nor_adds_noise(terms):
+    parameters = RoundParameters("fedpub", 3, embedding=4)
+    with pytest.raises(ConfigError, match=r"fedpub .* without clipping or noise"):
+        PlaintextEngine(parameters).prepare(1, 3, terms)
+    with pytest.raises(ConfigError, match=r"fedpub .* without clipping or noise"):
+        PlaintextEngine(
+            parameters,
+            clip_norm=terms.clip_norm,
+            noise_stddev=terms.noise_stddev,
+            count_stddev=terms.count_stddev,
+        )
+
+
+def test_an_embedding_that_is_not_finite_is_refused_with_its_client():
+    with pytest.raises(RangeError, match="round 3, client 7"):
+        plain_encoder(np.zeros(3), 0.0, {"embedding": np.array([0.0, np.nan])}, 3, 0, 7)
 
 
 def test_noise_has_the_variance_of_both_servers_and_is_not_repeated():

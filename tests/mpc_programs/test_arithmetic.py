@@ -81,6 +81,16 @@ def test_divide_by_one_number():
         assert np.abs(secret - x / 6).max() < 1e-7
 
 
+def test_divide_many_by_few():
+    """Element i by divisor i mod k, on both sides of where Newton's iteration takes over."""
+    by, x = np.array([1.0, 3.5, 8.0]), np.linspace(-1, 1, 12)
+    for high in (8.0, 100.0):
+        plain = run_locally(divide(Float64(), x, by, 1.0, high))
+        secret, _ = compute(lambda ops, a, b, high=high: divide(ops, a, b, 1.0, high), share(x), share(by))
+        for result in (plain, secret):
+            assert np.abs(result - x / np.tile(by, 4)).max() < 8 * 10 * ULP
+
+
 @settings(max_examples=40, deadline=None)
 @given(x=st.lists(st.floats(-1000, 1000) | st.sampled_from([0.0, 1.0, -1000.0, 1000.0]), min_size=1, max_size=12))
 @example(x=[5.0] * 7)

@@ -29,6 +29,32 @@ def test_both_parts_together_hold_the_update_and_its_correlation():
     assert decode_scalars(add128(first.scalars, second.scalars)) == pytest.approx([0.5, 1.25])
 
 
+def test_an_update_that_meets_several_factors_has_a_mask_for_each_and_may_bring_a_key():
+    update, key = np.arange(50, dtype=np.uint64), Keypair().public_key
+    packed = share_update(update, [0.5], HEADERS, factors=3, reply_key=key)
+    assert sum(map(len, packed)) <= 8 * (3 + 2) * 50 + 700
+    both = [unpack_upload(packed[k], HEADERS[k], 50, 1, factors=3, answered=True) for k in (0, 1)]
+    assert [upload.reply_key for upload in both] == [key, key]
+    one, two = both[0].update, both[1].update
+    masks = one.factor_masks + two.factor_masks
+    assert len(set(masks)) == len(masks) == 3
+    assert (one.masked - one.mask - two.mask == update).all()
+    assert (one.products + two.products == masks[:, None] * (one.mask + two.mask)).all()
+    assert decode_scalars(add128(both[0].scalars, both[1].scalars)) == pytest.approx([0.5])
+
+
+def test_uploads_for_another_number_of_factors_or_without_a_key_are_refused():
+    packed = share_update(np.zeros(4, np.uint64), [0.5], HEADERS, factors=3, reply_key=bytes(31))
+    with pytest.raises(ValueError, match="'product' has 96 bytes, expected 64"):
+        unpack_upload(packed[1], HEADERS[1], 4, 1, factors=2, answered=True)
+    with pytest.raises(ValueError, match="'reply_key' has 31 bytes, expected 32"):
+        unpack_upload(packed[0], HEADERS[0], 4, 1, factors=3, answered=True)
+    assert unpack_upload(packed[0], HEADERS[0], 4, 1, factors=3).reply_key == b""
+    plain = share_update(np.zeros(4, np.uint64), [0.5], HEADERS)
+    with pytest.raises(ValueError, match="'reply_key' has 0 bytes"):
+        unpack_upload(plain[0], HEADERS[0], 4, 1, answered=True)
+
+
 def test_size():
     d = 10_000
     packed, _ = uploads(np.zeros(d, dtype=np.uint64), [0.0, 0.0, 0.0])

@@ -37,6 +37,10 @@ __all__ = [
 ]
 
 
+_CACHED = 1 << 15
+"""Of so many elements products are made and added up at a time, which then stay in the processor's cache."""
+
+
 def score_names(parameters: RoundParameters) -> list[str]:
     """Which score each scalar that a client shares belongs to, in order; a vector's name stands once a coordinate.
 
@@ -151,14 +155,15 @@ async def scaled_sums(
         differences, lifted = opened[:q], opened[q:].reshape(masks.shape)
         updates = [Correlated(*parts, factor_masks, products) for parts in zip(lifted, masks, strict=True)]
         total += products.sum(axis=0, dtype=np.uint64)
-    product = np.empty(total.shape[-1], dtype=np.uint64)
-    rows = zip(shares.reshape(-1, q), differences.reshape(-1, q), total.reshape(-1, len(product)), strict=True)
-    for row_shares, row_differences, row in rows:
-        for share, difference, update in zip(row_shares, row_differences, updates, strict=True):
-            np.multiply(update.masked, share, out=product)
-            row -= product
-            np.multiply(update.mask, difference, out=product)
-            row += product
+    rows = total.reshape(-1, total.shape[-1])
+    by_client = [values.reshape(-1, q, 1).swapaxes(0, 1) for values in (shares, differences)]
+    columns = list(zip(*by_client, updates, strict=True))
+    width = max(1, _CACHED // len(rows))
+    for start in range(0, rows.shape[1], width):
+        part = rows[:, start : start + width]
+        for share, difference, update in columns:
+            part -= update.masked[start : start + width] * share
+            part += update.mask[start : start + width] * difference
     return VectorShare(total, vectors.model_bits, owner)
 
 

@@ -72,6 +72,17 @@ def test_combine(terms, constant, size):
     assert error <= 1 + 2.0 ** -(extra + 1) * (np.abs(x) + ULP).sum() + given_error + 4 * float_error
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 200), st.integers(0, 2**32))
+def test_inner(groups, size, seed):
+    """One unit however long the sums are, beside the factors' encoding."""
+    x, y = np.random.default_rng(seed).uniform(-1, 1, size=(2, groups * size)) / np.sqrt(size)
+    result, rounds = compute(lambda ops, a, b: ops.inner(a, b, groups), share(x), share(y))
+    assert rounds == 1
+    given_error = 0.5 * (np.abs(x) + np.abs(y) + ULP).reshape(-1, groups).sum(axis=0)
+    assert (np.abs(result - (x * y).reshape(-1, groups).sum(axis=0)) / ULP <= 1 + given_error + 1e-3).all()
+
+
 EDGES = [0.0, ULP, -ULP, 1.0, -1.0, 2.0**30 - 1, -(2.0**30) + 1]
 
 
@@ -160,6 +171,8 @@ def test_scales_do_not_mix():
     for pairs in ([(x, share([1.0, 2.0])[0])], [(x, x), (x, integer)]):
         with pytest.raises(TypeError, match="differ"):
             ops.multiply(*pairs).send(None)
+    with pytest.raises(TypeError, match="differ"):
+        ops.inner(x, share([1.0, 2.0])[0], 1).send(None)
 
 
 def test_a_program_that_takes_more_than_was_prepared_stops():

@@ -1,9 +1,11 @@
 """Real processes: the round works, and whatever dies, stalls or disagrees ends it with a typed error."""
 
 import os
+import pickle
 import socket
 import sys
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from orchestrator.engines.base import Terms
 from orchestrator.engines.embedded.engine import EmbeddedEngine
 from orchestrator.engines.embedded.tls import create_certificates
 from orchestrator.engines.factory import create_engine, privacy_plan
-from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
+from orchestrator.engines.plaintext import PlainUpload, float64_aggregate, float64_personal
 from orchestrator.errors import (
     ConfigError,
     DisagreementError,
@@ -25,6 +27,7 @@ from orchestrator.errors import (
     ProtocolError,
     RangeError,
 )
+from orchestrator.sharing.envelope import Keypair
 from orchestrator.sharing.fixed_point import VectorFormat
 
 FORMAT = VectorFormat(25, 32, 6)
@@ -453,6 +456,161 @@ def test_clients_refuse_what_cannot_be_shared(running):
     ):
         with pytest.raises(RangeError, match=text):
             running.encoder(np.array(delta), norm, scores, 1, 0, 9)
+
+
+PERSONAL = RoundParameters("fedpub", 3, embedding=4)
+
+
+def personal_engine(**options):
+    return EmbeddedEngine(PERSONAL, FORMAT, timeout_sec=20.0, **options)
+
+
+def personal_uploads(seed, size=3):
+    rng = np.random.default_rng(seed)
+    embeddings = rng.normal(size=(size, 4))
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return [PlainUpload(rng.normal(size=len(MODEL)), 1.0, {"embedding": embedding}) for embedding in embeddings]
+
+
+def play_personal(running, number, size=3, keypairs=None):
+    """One whole round; the aggregation and what every client makes of its answer."""
+    keypairs = keypairs or [Keypair() for _ in range(size)]
+    for slot, upload in enumerate(personal_uploads(number, size)):
+        place = (number, slot, 10 + slot)
+        key = keypairs[slot].public_key
+        running.submit(*place, running.encoder(upload.delta, upload.norm, upload.scores, *place, reply_key=key))
+    result = running.aggregate(number, range(10, 10 + size))
+    decoder = pickle.loads(pickle.dumps(running.decoder))
+    places = enumerate(zip(result.answers, keypairs, strict=True))
+    return result, [decoder(*pair, number, slot, 10 + slot) for slot, pair in places]
+
+
+def check_personal(models, number, size=3):
+    _, expected = float64_personal(MODEL, PERSONAL, personal_uploads(number, size))
+    error = replace(PERSONAL, cohort=size).similarities.error_ulp * 2.0**-32
+    assert np.abs(np.array(models) - expected).max() <= FORMAT.error_bound(size, 4.0, factor=error / size)
+
+
+@pytest.mark.parametrize("preprocessing", ["ot", "dealer"])
+def test_every_client_gets_its_own_model_in_rounds_of_any_size(preprocessing):
+    with personal_engine(preprocessing=preprocessing) as running:
+        running.start(MODEL)
+        for number, size in enumerate((3, 0, 5, 1, 2, 3), 1):
+            running.prepare(number, size)
+            result, models = play_personal(running, number, size)
+            assert result.parameters is None and result.weights is None and len(result.answers) == size
+            if not size:
+                assert result.cost.download_bytes == result.cost.preprocessing_bytes[0] == 0
+                continue
+            check_personal(models, number, size)
+            d, cost = len(MODEL), result.cost
+            assert 8 * (size + 2) * d < cost.upload_bytes < 8 * (size + 2) * d + 1000
+            assert 16 * d < cost.download_bytes < 16 * d + 400
+            assert cost.online_bytes[0] == cost.online_bytes[1] < 16_000
+
+
+def test_a_personal_round_that_nobody_prepared_is_one_of_the_usual_size():
+    with personal_engine() as running:
+        running.start(MODEL)
+        check_personal(play_personal(running, 1)[1], 1)
+        check_personal(play_personal(running, 2)[1], 2)
+
+
+def test_an_answer_is_for_its_client_and_round_alone():
+    with personal_engine() as running:
+        running.start(MODEL)
+        keypairs = [Keypair() for _ in range(3)]
+        answers = [play_personal(running, number, keypairs=keypairs)[0].answers for number in (1, 2)]
+        decoder = running.decoder
+        for slot in range(3):
+            others = [keypairs[k] for k in range(3) if k != slot] + [Keypair()]
+            for keypair in others:
+                with pytest.raises(DisagreementError, match=r"server 0: .* sealed to another key"):
+                    decoder(answers[0][slot], keypair, 1, slot, 10 + slot)
+        with pytest.raises(DisagreementError, match="another round 1 instead of 2"):
+            decoder(answers[0][1], keypairs[1], 2, 1, 11)
+        running.start(MODEL)
+        with pytest.raises(DisagreementError, match="another run"):
+            running.decoder(answers[1][1], keypairs[1], 2, 1, 11)
+
+
+@pytest.mark.parametrize("role", ["server 0", "server 1"])
+@pytest.mark.parametrize(("phase", "number"), [("upload", 1), ("preprocessing", 1), ("online", 2), ("release", 2)])
+def test_a_server_killed_in_a_personal_round_ends_it_and_the_engine_starts_again(tmp_path, role, phase, number):
+    commands = faulty(role, phase, number, "SIGKILL", tmp_path / "marker")
+    with personal_engine(commands=commands) as struck:
+        struck.start(MODEL)
+        with pytest.raises(PeerLostError) as caught:
+            for current in (1, 2):
+                struck.prepare(current, 3)
+                play_personal(struck, current)
+        assert (caught.value.peer, caught.value.round) == (role, number)
+        struck.start(MODEL)
+        check_personal(play_personal(struck, number)[1], number)
+
+
+def seal_personal(running, number, slot, **options):
+    upload, key = personal_uploads(number)[slot], options.pop("reply_key", Keypair().public_key)
+    return running.encoder(upload.delta, upload.norm, upload.scores, number, slot, 10 + slot, reply_key=key)
+
+
+def test_a_replay_after_a_personal_round_is_refused():
+    with personal_engine() as refusing:
+        refusing.start(MODEL)
+        sealed = [seal_personal(refusing, 1, slot) for slot in range(3)]
+        for slot, upload in enumerate(sealed):
+            refusing.submit(1, slot, 10 + slot, upload)
+        refusing.aggregate(1, [10, 11, 12])
+        with pytest.raises(DisagreementError, match="client 10: the upload is a replay"):
+            refusing.submit(1, 0, 10, sealed[0])
+            refusing.aggregate(1, [10, 11, 12])
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (b"", "client 10: the upload's field 'reply_key' has 0 bytes, expected 32"),
+        (bytes(31), "client 10: the upload's field 'reply_key' has 31 bytes, expected 32"),
+        (bytes(32), "client 10: its reply key is none"),
+    ],
+)
+def test_a_client_without_a_usable_reply_key_is_named(key, text):
+    with personal_engine() as refusing, pytest.raises(DisagreementError, match=text):
+        refusing.start(MODEL)
+        for slot in range(3):
+            options = {"reply_key": key} if slot == 0 else {}
+            refusing.submit(1, slot, 10 + slot, seal_personal(refusing, 1, slot, **options))
+        refusing.aggregate(1, [10, 11, 12])
+
+
+def test_uploads_for_a_cohort_of_another_size_are_refused():
+    for prepare_late, text in (
+        (False, "client 10: the upload's field 'product' has 720 bytes, expected 480"),
+        (True, "orchestrator: announced another cohort's size after its uploads"),
+    ):
+        with personal_engine() as refusing, pytest.raises(DisagreementError, match=text):
+            refusing.start(MODEL)
+            sealed = seal_personal(refusing, 1, 0)
+            if not prepare_late:
+                refusing.prepare(1, 2)
+            refusing.submit(1, 0, 10, sealed)
+            refusing.aggregate(1, [10, 11])
+
+
+def test_a_missing_client_ends_a_personal_round():
+    with personal_engine() as refusing, pytest.raises(DisagreementError, match="announced the cohort"):
+        refusing.start(MODEL)
+        refusing.submit(1, 0, 10, seal_personal(refusing, 1, 0))
+        refusing.aggregate(1, [10, 11, 12])
+
+
+def test_what_a_personal_rule_is_not_computed_with_is_refused():
+    with pytest.raises(ConfigError, match=r"^engine\.program = faithful: fedpub"):
+        personal_engine(program="faithful")
+    with pytest.raises(ConfigError, match="without clipping or noise"):
+        personal_engine(clip_norm=1.0)
+    with personal_engine() as running, pytest.raises(ConfigError, match="without clipping or noise"):
+        running.prepare(1, 3, Terms(1.0))
 
 
 def test_closing_leaves_no_process_behind():

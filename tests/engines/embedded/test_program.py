@@ -7,38 +7,43 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from mpc_programs.lockstep import run_pair
-from mpc_programs.rules import RoundParameters
+from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.engines.embedded import openings
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
-from orchestrator.engines.embedded.preprocessing import Batch, Tally, deal
+from orchestrator.engines.embedded.preprocessing import Batch, Demand, Tally, deal
 from orchestrator.engines.embedded.program import PROGRAMS, absorb, aggregate, demand, score_names, separate_count
-from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
+from orchestrator.engines.plaintext import PlainUpload, float64_aggregate, float64_personal
 from orchestrator.sharing.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat
 from orchestrator.sharing.message import Header
 from orchestrator.sharing.ring import unpack_bits
 from orchestrator.sharing.shares import BitShare, VectorShare
 from orchestrator.sharing.upload import share_update, unpack_upload
+from tests.support import share
 
 FORMAT = VectorFormat(25, 32, 6)
 
 
 def round_on_shares(parameters, model, uploads, clip_norm=None, vectors=FORMAT, sources=None, program="assisted"):
-    """Both servers' shares of the new model, the rounds and the bytes sent by each."""
-    parts = []
+    """Both servers' shares of the new model, or of all clients' own ones, the rounds and the bytes sent by each."""
+    parts, n = [], parameters.models
     for slot, upload in enumerate(uploads):
-        scores = [upload.scores[name] for name in score_names(parameters) if name != "ratio"]
+        scores = [float(x) for name in RULES[parameters.rule].ranges(parameters) for x in np.ravel(upload.scores[name])]
         scores += [] if clip_norm is None else [upload.norm / clip_norm]
+        assert len(scores) == len(score_names(parameters))
         headers = [Header(bytes(16), 1, slot, slot, server) for server in (0, 1)]
-        packed = share_update(vectors.encode_update(upload.delta), scores, headers, program)
-        parts.append([unpack_upload(packed[k], headers[k], len(model), len(scores), program) for k in (0, 1)])
+        packed = share_update(vectors.encode_update(upload.delta), scores, headers, program, n)
+        parts.append([unpack_upload(packed[k], headers[k], len(model), len(scores), program, n) for k in (0, 1)])
     if sources is None:
         needed = demand(parameters, len(model), program)
         sources = [Batch.from_dealer(needed, k, message) for k, message in enumerate(deal(needed))]
     encoded = vectors.encode_model(model)
+    if parameters.personal:
+        encoded = np.broadcast_to(encoded, (n, len(model)))
     start = [VectorShare(encoded, vectors.model_bits, 0), VectorShare(np.zeros_like(encoded), vectors.model_bits, 1)]
     if program == "assisted":
         for part in parts:
             start, part[:] = zip(*(absorb(share, part[k]) for k, share in enumerate(start)), strict=True)
+            assert all(upload.update.products.size == 0 for upload in part)  # else a server would hold q^2 d elements
     sides = [
         aggregate(SharedArithmetic(k, sources[k]), parameters, vectors, [part[k] for part in parts], start[k], program)
         for k in (0, 1)
@@ -81,6 +86,58 @@ def test_the_new_model_equals_float64_within_the_bound(q, rule, clip_norm, progr
     assert np.abs(result - expected).max() <= FORMAT.error_bound(q, largest)
     assert FORMAT.error_bound(q, largest) < 2.0**-20
     assert rounds <= 64
+
+
+def make_personal(q, d, seed, m=8, largest=1.0):
+    rng = np.random.default_rng(seed)
+    uploads = []
+    for _ in range(q):
+        embedding = rng.normal(size=m)
+        delta = rng.uniform(-largest, largest, size=d)
+        scores = {"embedding": embedding / np.linalg.norm(embedding)}
+        uploads.append(PlainUpload(delta, float(np.linalg.norm(delta)), scores))
+    return uploads
+
+
+def personal_bound(parameters, largest, vectors=FORMAT):
+    q = parameters.cohort
+    return vectors.error_bound(q, largest, factor=parameters.similarities.error_ulp * 2.0**-SCALAR_BITS / q)
+
+
+@pytest.mark.parametrize("tau", [1.0, 3.0, 10.0])
+@pytest.mark.parametrize("q", [1, 2, 3, 5, 10, 30])
+def test_every_clients_own_model_equals_float64_within_the_bound(q, tau):
+    d = 60
+    parameters = RoundParameters("fedpub", q, embedding=8, similarity=tau)
+    model, uploads = np.random.default_rng(1).normal(size=d), make_personal(q, d, seed=q)
+    shares, rounds, sent = round_on_shares(parameters, model, uploads)
+    _, expected = float64_personal(model, parameters, uploads)
+    bound = personal_bound(parameters, 1.0)
+    assert shares[0].values.shape == (q, d)
+    assert np.abs(decode(shares) - expected).max() <= bound < 4e-6
+    assert rounds <= 24
+    assert q > 1 or sent == 8  # one factor, opened under its mask
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(1, 4),
+    st.sampled_from([(25, 32, 6), (20, 26, 17), (30, 20, 10)]),
+    st.sampled_from(["random", "same", "opposite", "zero"]),
+    st.integers(0, 2**32),
+)
+def test_own_models_in_any_valid_format_and_for_any_embeddings(q, bits, kind, seed):
+    vectors = VectorFormat(*bits)
+    parameters = RoundParameters("fedpub", q, embedding=3)
+    uploads = make_personal(q, 20, seed, m=3)
+    for k, upload in enumerate(uploads):
+        signs = {"random": None, "same": 1.0, "opposite": (-1.0) ** k, "zero": 0.0}
+        if signs[kind] is not None:
+            upload.scores["embedding"] = signs[kind] * np.array([0.6, -0.8, 0.0])
+    model = np.random.default_rng(seed).normal(size=20)
+    result = decode(round_on_shares(parameters, model, uploads, vectors=vectors)[0], vectors)
+    _, expected = float64_personal(model, parameters, uploads)
+    assert np.abs(result - expected).max() <= personal_bound(parameters, 1.0, vectors)
 
 
 @settings(max_examples=15, deadline=None)
@@ -155,13 +212,22 @@ def p_values(recorded):
                 yield (*key, shift), chisquare(np.bincount(low, minlength=256)).pvalue
 
 
-def run_many(monkeypatch, runs, sources=None, program="assisted"):
+def f2gnn_round():
+    """Wide scores and clipping, so that every kind of protocol takes part; inputs that would show if unmasked."""
+    uploads = [PlainUpload(np.full(3, 0.5), 0.8660254, {"balance": 1.0, "fairness": 2.0})] * 2
+    return RoundParameters("f2gnn", 2, fairness_max=100.0, ratio_max=4.0), uploads, 1.0
+
+
+def fedpub_round():
+    embedding = {"embedding": np.array([0.6, 0.8])}
+    return RoundParameters("fedpub", 2, embedding=2), [PlainUpload(np.full(3, 0.5), 0.8660254, embedding)] * 2, None
+
+
+def run_many(monkeypatch, runs, sources=None, program="assisted", inputs=f2gnn_round):
     from orchestrator.engines.embedded import arithmetic
     from orchestrator.engines.embedded import program as module
 
-    # A wide score range and clipping, so that every kind of protocol takes part; inputs that would show if unmasked.
-    parameters = RoundParameters("f2gnn", 2, fairness_max=100.0, ratio_max=4.0)
-    uploads = [PlainUpload(np.full(3, 0.5), 0.8660254, {"balance": 1.0, "fairness": 2.0})] * 2
+    parameters, uploads, clip_norm = inputs()
     needed = demand(parameters, 3, program)  # before recording: it runs the program on zeros
     recorder = Recorder(monkeypatch)
     monkeypatch.setattr(arithmetic, "open_scalars", openings.open_scalars)
@@ -172,8 +238,8 @@ def run_many(monkeypatch, runs, sources=None, program="assisted"):
         made = (
             sources() if sources else [Batch.from_dealer(needed, k, message) for k, message in enumerate(deal(needed))]
         )
-        shares, *_ = round_on_shares(parameters, np.zeros(3), uploads, 1.0, sources=made, program=program)
-        outputs.append([share.values for share in shares])
+        shares, *_ = round_on_shares(parameters, np.zeros(3), uploads, clip_norm, sources=made, program=program)
+        outputs.append([share.values.ravel() for share in shares])
     for owner in (0, 1):
         recorder.seen["output share", owner] = [values[owner] for values in outputs]
     return recorder.seen
@@ -189,6 +255,32 @@ def test_everything_a_server_sends_or_learns_is_uniform(monkeypatch, program):
     if program == "faithful":  # its sums have 32 fractional bits and are raised to the model's 57: the rest is 0
         results = {key: p for key, p in results.items() if key[0] != "output share" or key[-1] > 0}
     assert min(results.values()) > 1e-5 / len(results), min(results, key=results.get)
+
+
+def test_everything_of_a_personal_round_is_uniform_also_how_the_factors_of_one_update_differ(monkeypatch):
+    """A client's answers are the output shares, so that each alone says nothing."""
+    seen = run_many(monkeypatch, 300, inputs=fedpub_round)
+    factors = "factors masked by each client's own random elements"
+    assert {reason for reason, _ in seen} == {"factors masked by a fresh triple", factors, "output share"}
+    # Client 0's update has the same weight in both models: one mask for both weights would show that.
+    seen["differences", "opened"] = [opened[:2] - opened[2:] for opened in seen[factors, "opened"]]
+    results = dict(p_values(seen))
+    assert min(results.values()) > 1e-5 / len(results), min(results, key=results.get)
+
+
+def test_masked_embeddings_are_uniform(monkeypatch):
+    from orchestrator.engines.embedded import arithmetic
+
+    recorder = Recorder(monkeypatch)
+    monkeypatch.setattr(arithmetic, "open_scalars", openings.open_scalars)
+    needed = Demand(6, 0, 0)
+    for _ in range(300):
+        made = [Batch.from_dealer(needed, k, message) for k, message in enumerate(deal(needed))]
+        first, second = share([1.0, -1.0, 0.0] * 2), share([1.0, 1.0, 0.0] * 2)
+        run_pair(*(SharedArithmetic(k, made[k]).inner(first[k], second[k], 3) for k in (0, 1)))
+    results = dict(p_values(recorder.seen))
+    assert len(recorder.seen) == 3
+    assert min(results.values()) > 1e-5 / len(results)
 
 
 def test_each_servers_share_of_the_count_is_uniform_and_only_the_sum_is_the_count():
@@ -212,8 +304,9 @@ def test_each_servers_share_of_the_count_is_uniform_and_only_the_sum_is_the_coun
 
 def test_that_test_notices_a_broken_mask(monkeypatch):
     """With correlations that are all zero every opening shows the sharing's own randomness or the secret itself."""
-    seen = run_many(monkeypatch, 30, sources=lambda: [Tally(), Tally()])
-    assert min(p for _, p in p_values(seen)) < 1e-12
+    for inputs in (f2gnn_round, fedpub_round):
+        seen = run_many(monkeypatch, 30, sources=lambda: [Tally(), Tally()], inputs=inputs)
+        assert min(p for _, p in p_values(seen)) < 1e-12
 
 
 def test_uploads_to_one_server_are_uniform():
