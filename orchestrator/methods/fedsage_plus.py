@@ -31,21 +31,23 @@ class FedSagePlus(FedAvg):
 
     @classmethod
     def preparations(cls, config: Config) -> int:
-        return config.method.generator.exchanges
+        """At least one step, in which nothing is asked where generators learn alone."""
+        return max(1, _exchanges(config))
 
     def ask(self, step: int) -> Mapping[str, np.ndarray]:
         if step == 0:
             settings = self.config.method.generator
             self._generator = NeighbourGenerator(self.graph, settings, self.config.seed, self.client)
             self._generator.train_locally(settings.local_epochs)
-        return self._in_training().question()
+        return self._in_training().question() if _exchanges(self.config) else {}
 
     def answer(self, step: int, question: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        return self._in_training().answer(question)
+        return self._in_training().answer(question) if question else {}
 
     def hear(self, step: int, answers: Sequence[Mapping[str, np.ndarray]]) -> None:
         generator = self._in_training()
-        generator.learn(answers)
+        if _exchanges(self.config):
+            generator.learn(answers)
         if step == self.preparations(self.config) - 1:
             self._generator = None  # it has done its work, and is the largest thing that a client holds
             self._mend(*generator.generated())
@@ -70,3 +72,9 @@ class FedSagePlus(FedAvg):
         super().load_state_dict(state)
         if "owners" in state:
             self._mend(np.array(state["owners"], np.int64), np.array(state["generated"], np.float32))
+
+
+def _exchanges(config: Config) -> int:
+    """Steps in which clients exchange messages: none where others' features have no weight."""
+    settings = config.method.generator
+    return settings.exchanges if settings.cross_weight else 0

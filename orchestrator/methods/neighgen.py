@@ -58,23 +58,34 @@ class Encoder(nn.Module):
         return self.second(F.dropout(hidden, self.dropout, self.training), arcs)
 
 
-def feature_generator(num_features: int, settings: GeneratorConfig) -> nn.Sequential:
-    """fGen after the noise: (r, latent) to (r, candidates, f).
+class FeatureGenerator(nn.Module):
+    """fGen after the noise, for the candidates that the sampler drew and no others.
 
     The last sigma is tanh, as in the reference code. It is about the identity near 0, where generated features start,
     and its range holds features of either sign up to 1, so that of row-normalised and of binary ones. There is no
     dropout: the client that answers a question then differentiates exactly the function that asked.
     """
-    latent, (first, second), candidates = settings.latent, settings.widths, settings.candidates
-    return nn.Sequential(
-        nn.Linear(latent, first),
-        nn.ReLU(),
-        nn.Linear(first, second),
-        nn.ReLU(),
-        nn.Linear(second, candidates * num_features),
-        nn.Tanh(),
-        nn.Unflatten(1, (candidates, num_features)),
-    )
+
+    def __init__(self, num_features: int, settings: GeneratorConfig) -> None:
+        super().__init__()
+        first, second = settings.widths
+        self.first, self.second = nn.Linear(settings.latent, first), nn.Linear(first, second)
+        self.candidates = nn.ModuleList(nn.Linear(second, num_features) for _ in range(settings.candidates))
+
+    def forward(self, noisy: Tensor, chosen: Tensor) -> Tensor:
+        """Features of the chosen candidates in the order of `_owners`: float32, shape (r, f).
+
+        Args:
+            noisy: (n, latent).
+            chosen: bool, (n, candidates), r of them true.
+        """
+        hidden = F.relu(self.second(F.relu(self.first(noisy))))
+        return torch.tanh(torch.cat([last(hidden[chosen[:, p]]) for p, last in enumerate(self.candidates)]))
+
+
+def _owners(chosen: Tensor) -> Tensor:
+    """The node of every chosen candidate, candidate by candidate: int64, shape (r,)."""
+    return chosen.T.nonzero()[:, 1]
 
 
 class _Prediction(NamedTuple):
@@ -103,7 +114,7 @@ class NeighbourGenerator:
         with self._random("initial"):
             self._encoder = Encoder(graph.num_features, settings)
             self._count = nn.Sequential(nn.Linear(settings.latent, 1), nn.ReLU())
-            self._generate = feature_generator(graph.num_features, settings)
+            self._generate = FeatureGenerator(graph.num_features, settings)
         # dGen starts around the best constant, in the active part of its ReLU: where that is 0 nothing is learnt
         nn.init.constant_(self._count[0].bias, self._counts.float().mean())
         self._networks = nn.ModuleList([self._encoder, self._count, self._generate])
@@ -147,8 +158,8 @@ class NeighbourGenerator:
         shapes = {name: value.shape for name, value in self._generate.named_parameters()}
         parts = parameters.split([shape.numel() for shape in shapes.values()])
         views = {name: part.view(shape) for part, (name, shape) in zip(parts, shapes.items(), strict=True)}
-        inputs = torch.tensor(question["embeddings"])
-        generated = torch.func.functional_call(self._generate, views, (inputs,))[chosen]
+        inputs = (torch.tensor(question["embeddings"]), chosen)
+        generated = torch.func.functional_call(self._generate, views, inputs)
         loss = _distance(generated, self._features[nearest(generated.detach(), self._features)])
         (gradient,) = torch.autograd.grad(loss, parameters)
         return {"gradient": gradient.numpy(), "loss": np.array(loss.item())}
@@ -178,21 +189,32 @@ class NeighbourGenerator:
         return total
 
     @torch.no_grad()
+<<<<<<< HEAD
     def generated(self) -> tuple[np.ndarray, np.ndarray]:
         """The neighbours generated for the client's whole graph, as `impairment.mend` takes them.
 
         Returns:
             The node that each is a neighbour of, int64, shape (r,), and their features, float32, shape (r, f).
         """
+=======
+    def mended(self) -> Graph:
+        """The client's whole graph and the neighbours generated for it; each hangs on one node."""
+        graph = self.graph
+>>>>>>> neighgen
         self._encoder.eval()
         prediction = self._predict(self.graph, 0, "mending")
         self._encoder.train()
+<<<<<<< HEAD
         owners = prediction.chosen.nonzero()[:, 0]
         return owners.numpy(), self._drawn(prediction).numpy()
 
     def mended(self) -> Graph:
         """The client's whole graph with them; memory O(candidates n f)."""
         return mend(self.graph, *self.generated())
+=======
+        features = self._generate(prediction.noisy, prediction.chosen)
+        return mend(graph, _owners(prediction.chosen).numpy(), features.numpy())
+>>>>>>> neighgen
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters and Adam's moments as one vector each, float32, and the number of steps taken."""
@@ -243,21 +265,14 @@ class NeighbourGenerator:
         size = torch.maximum(counts.detach().round().long(), torch.as_tensor(at_least))
         return _Prediction(counts, noisy, order < size[:, None])
 
-    def _drawn(self, prediction: _Prediction) -> Tensor:
-        """Features of the chosen candidates, node by node: float32, shape (r, f)."""
-        asked = prediction.chosen.any(1)
-        return self._generate(prediction.noisy[asked])[prediction.chosen[asked]]
-
     def _local_loss(self) -> Tensor:
         """L^d + L^f for alpha = 0; the minimum over no hidden neighbours counts as 0."""
         prediction = self._predict_impaired()
         k = max(1, len(self._counts))
         counting = F.smooth_l1_loss(prediction.counts, self._counts.float(), reduction="sum")
-        rows, hidden = nearest_neighbour(
-            generated := self._drawn(prediction),
-            self._features,
-            self._impaired.hidden_neighbours[prediction.chosen.nonzero()[:, 0].numpy()],
-        )
+        generated = self._generate(prediction.noisy, prediction.chosen)
+        allowed = self._impaired.hidden_neighbours[_owners(prediction.chosen).numpy()]
+        rows, hidden = nearest_neighbour(generated, self._features, allowed)
         return (counting + _distance(generated[rows], self._features[hidden])) / k
 
 
