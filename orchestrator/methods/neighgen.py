@@ -189,32 +189,21 @@ class NeighbourGenerator:
         return total
 
     @torch.no_grad()
-<<<<<<< HEAD
     def generated(self) -> tuple[np.ndarray, np.ndarray]:
         """The neighbours generated for the client's whole graph, as `impairment.mend` takes them.
 
         Returns:
             The node that each is a neighbour of, int64, shape (r,), and their features, float32, shape (r, f).
         """
-=======
-    def mended(self) -> Graph:
-        """The client's whole graph and the neighbours generated for it; each hangs on one node."""
-        graph = self.graph
->>>>>>> neighgen
         self._encoder.eval()
         prediction = self._predict(self.graph, 0, "mending")
         self._encoder.train()
-<<<<<<< HEAD
-        owners = prediction.chosen.nonzero()[:, 0]
-        return owners.numpy(), self._drawn(prediction).numpy()
+        features = self._generate(prediction.noisy, prediction.chosen)
+        return _owners(prediction.chosen).numpy(), features.numpy()
 
     def mended(self) -> Graph:
-        """The client's whole graph with them; memory O(candidates n f)."""
+        """The client's whole graph with them."""
         return mend(self.graph, *self.generated())
-=======
-        features = self._generate(prediction.noisy, prediction.chosen)
-        return mend(graph, _owners(prediction.chosen).numpy(), features.numpy())
->>>>>>> neighgen
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters and Adam's moments as one vector each, float32, and the number of steps taken."""
