@@ -590,10 +590,11 @@ def test_uploads_for_a_cohort_of_another_size_are_refused():
     ):
         with personal_engine() as refusing, pytest.raises(DisagreementError, match=text):
             refusing.start(MODEL)
-            sealed = seal_personal(refusing, 1, 0)
+            sealed = [seal_personal(refusing, 1, slot) for slot in (0, 1)]
             if not prepare_late:
                 refusing.prepare(1, 2)
-            refusing.submit(1, 0, 10, sealed)
+            for slot, upload in enumerate(sealed):
+                refusing.submit(1, slot, 10 + slot, upload)
             refusing.aggregate(1, [10, 11])
 
 
