@@ -27,7 +27,8 @@ def draw_similarity(folder: RunFolder, graph: Graph, config: Config) -> bool:
     known = folder.weights()
     if known is None:
         return False
-    clients, weights = known
+    order = np.argsort(known[0])
+    clients, weights = [known[0][k] for k in order], known[1][np.ix_(order, order)]
     parts = client_graphs(graph, config.clients, config.seed)
     communities = parts.communities[clients]
     if len(set(communities.tolist())) < len(clients):
