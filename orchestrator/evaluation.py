@@ -77,7 +77,9 @@ class _ByClients(RoundEvaluation):
 
     def _ask(self, round: int, changed: Sequence[int], model: np.ndarray) -> None:
         unheard = [c for c in self._everybody if c not in self.said]
-        self.said = {**self.said, **self._pool.evaluate(round, {*changed, *unheard}, model, self._own)}
+        answers = self._pool.evaluate(round, {*changed, *unheard}, model, self._own)
+        # In the order of the clients, not of their answers: sums of floats depend on it in their last digit.
+        self.said = dict(sorted({**self.said, **answers}.items()))
 
     def evaluations(self) -> Mapping[str, ClientsEvaluation]:
         return {mask: summarise([said[mask] for said in self.said.values()]) for mask in MASKS}

@@ -1,4 +1,4 @@
-"""Main functions of client processes that mostly fail, each in one way, and encoders; those processes import them."""
+"""What client processes import in tests: main functions that mostly fail, each in one way, a method, and encoders."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import signal
 
 import numpy as np
 
-from orchestrator.clients import serve
+from orchestrator.client_process import serve
 from orchestrator.errors import DataError, RangeError
+from orchestrator.methods import LocalMethod, LocalUpdate
+from orchestrator.registry import METHODS, Method
 
 
 def dies_on_an_order(connection, graphs, config):
@@ -61,9 +63,62 @@ def tells_its_blocked_signals(connection):
     connection.send(signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
 
-def everything(delta, norm, scores, round, slot, client):
+class Uneven(LocalMethod):
+    """Client c's state has shapes of its own. It asks for, answers and hears numbers that say who spoke to whom."""
+
+    def __init__(self, graph, config, client):
+        self.client, self.graph, self.received = client, graph, np.zeros(0)
+        self.heard: list[float] = []
+        self.rows = np.full((client, 2), client, np.float32)
+
+    def train(self, parameters):
+        scores = {"rows": float(self.rows.sum()), "received": float(self.received.sum()), "heard": list(self.heard)}
+        return LocalUpdate(np.zeros(1), 0.0, scores)
+
+    def receive(self, parameters):
+        self.received = parameters
+
+    def predict(self, parameters, own):
+        return np.full(self.graph.num_nodes, int(own))
+
+    def facts(self):
+        return {"client": self.client}
+
+    def ask(self, step):
+        return {"question": np.array([100.0 * step + self.client])}
+
+    def answer(self, step, question):
+        return {"answer": np.array([*question["question"], self.client])}
+
+    def hear(self, step, answers):
+        self.heard += [float(number) for answer in answers for number in answer["answer"]]
+
+    def state_dict(self):
+        more = {} if self.client % 2 else {"even": self.client}
+        return {"rows": 10 * self.rows, "participations": self.client + 1, **more}
+
+    def load_state_dict(self, state):
+        expected = self.state_dict()
+        assert {key: np.shape(value) for key, value in state.items()} == {k: np.shape(v) for k, v in expected.items()}
+        assert type(state["participations"]) is int and state["participations"] == self.client + 1
+        assert state["rows"].dtype == np.float32 and state.get("even") == expected.get("even")
+        self.rows = state["rows"]
+
+
+def hosts_uneven_clients(connection, graphs, config):
+    METHODS[config.method.name] = Method(f"{__name__}:Uneven", None)
+    serve(connection, graphs, config)
+
+
+def everything(delta, norm, scores, round, slot, client, **key):
     """An encoder that shows all that it was given."""
-    return {"delta": delta, "norm": norm, "scores": dict(scores), "round": round, "slot": slot, "client": client}
+    update = {"delta": delta, "norm": norm, "scores": dict(scores), "round": round, "slot": slot, "client": client}
+    return update | key
+
+
+def opens(answer, keypair, round, slot, client):
+    """A decoder that opens a sealed vector and adds to it where it arrived."""
+    return np.array([*np.frombuffer(keypair.open(answer)), round, slot, client])
 
 
 def refuse_client_2(delta, norm, scores, round, slot, client):

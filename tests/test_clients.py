@@ -9,11 +9,12 @@ import sys
 import numpy as np
 import pytest
 
-from orchestrator.clients import ClientPool, _Clients, warm_up
+from orchestrator.clients import ClientPool, warm_up
 from orchestrator.errors import DataError, PeerLostError, PeerTimeoutError, RangeError, RunError
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.methods import create
-from orchestrator.models import initial_parameters
+from orchestrator.models import create_network
+from orchestrator.sharing.envelope import seal
 from tests import faulty_clients
 from tests.faulty_clients import everything
 
@@ -28,7 +29,7 @@ def setting(tiny, tmp_path_factory):
     def build(*overrides: str):
         config = tiny(folder, *overrides)
         graph = load_graph(config.data, config.seed)
-        model = initial_parameters(graph.num_features, config.model, config.seed)
+        model = create_network(graph.num_features, graph.classes, config.model).initial_parameters(config.seed)
         return config, client_graphs(graph, config.clients, config.seed), model
 
     return build
@@ -84,8 +85,8 @@ def test_a_client_that_is_drawn_twice_trains_twice(setting, tmp_path):
     config, graphs, model = setting()
     inbox = Inbox()
     with ClientPool(graphs, config) as pool:
-        trained = pool.train(1, [2, 0, 2], model, everything, inbox, state_dir=tmp_path)
-        assert trained.states.keys() == {0, 2}
+        pool.train(1, [2, 0, 2], model, everything, inbox)
+        assert pool.save(1, [2, 0, 2], tmp_path).keys() == {0, 2}
     client = create(graphs[2], config, 2)
     for slot in (0, 2):
         update = client.train(model)
@@ -96,13 +97,13 @@ def test_a_client_that_is_drawn_twice_trains_twice(setting, tmp_path):
 @pytest.mark.parametrize("size", [2, 3, 100])
 def test_batches_change_nothing_but_rounding(setting, tmp_path, size):
     """Also where a client is drawn twice: it then trains in two batches, one after the other."""
-    inboxes, states = [], []
+    inboxes, states, cohort = [], [], [4, 0, 2, 2, 1, 0, 5]
     for number in (1, size):
         config, graphs, model = setting(f"clients.batch={number}", "method.stateful=false", "method.tau_combine=1.0")
         inboxes.append(Inbox())
         with ClientPool(graphs, config) as pool:
-            trained = pool.train(4, [4, 0, 2, 2, 1, 0, 5], model, everything, inboxes[-1], state_dir=tmp_path)
-        states.append(trained.states)
+            pool.train(4, cohort, model, everything, inboxes[-1])
+            states.append(pool.save(4, cohort, tmp_path))
     assert sorted(inboxes[0]) == sorted(inboxes[1]) == list(range(7))
     assert all(close(inboxes[0][slot][1], inboxes[1][slot][1]) for slot in range(7))
     assert not np.array_equal(inboxes[1][2][1]["delta"], inboxes[1][3][1]["delta"])
@@ -110,24 +111,11 @@ def test_batches_change_nothing_but_rounding(setting, tmp_path, size):
     assert len(set(states[0].values())) == 2  # one file a process
 
 
-def test_a_process_holds_only_clients_that_took_part(setting):
-    config, graphs, _ = setting()
-
-    class Asked(list):
-        def __getitem__(self, index):
-            asked.append(index)
-            return super().__getitem__(index)
-
-    asked = []
-    clients = _Clients(Asked(graphs), config)
-    assert clients[3] is clients[3] and clients[1] is not clients[3]
-    assert asked == [3, 1]
-
-
 def test_a_state_of_another_client_is_an_error_that_names_both(setting, tmp_path):
     config, graphs, model = setting()
     with ClientPool(graphs, config) as pool:
-        states = pool.train(1, [2], model, everything, Inbox(), state_dir=tmp_path).states
+        pool.train(1, [2], model, everything, Inbox())
+        states = pool.save(1, [2], tmp_path)
         with pytest.raises(RunError, match=r"client-process-0-round-1\.npz: holds no training state of client 4"):
             pool.restore({4: states[2]})
 
@@ -140,7 +128,7 @@ def test_audits_come_by_slot_and_only_where_asked_for(setting):
         trained = pool.train(2, [3, 0, 1], model, faulty_clients.refuse_client_2, inbox, audit=everything)
     assert [(audit["slot"], audit["client"]) for audit in trained.audits] == [(0, 3), (1, 0), (2, 1)]
     assert inbox == {0: (3, (0, 3)), 1: (0, (1, 0)), 2: (1, (2, 1))}
-    assert trained.states == {} and trained.seconds > 0
+    assert trained.seconds > 0
 
 
 @pytest.mark.parametrize("method", ["f2gnn", "fedavg"])
@@ -156,8 +144,10 @@ def test_restored_clients_continue_bit_by_bit(tiny, setting, tmp_path, method, p
     )
     uninterrupted, resumed = Inbox(), Inbox()
     with ClientPool(graphs, config) as pool:
-        states = dict(pool.train(1, [0, 1, 2], model, everything, Inbox(), state_dir=tmp_path).states)
-        states |= pool.train(2, [1, 4, 1], model + 0.01, everything, Inbox(), state_dir=tmp_path).states
+        pool.train(1, [0, 1, 2], model, everything, Inbox())
+        states = pool.save(1, [0, 1, 2], tmp_path)
+        pool.train(2, [1, 4, 1], model + 0.01, everything, Inbox())
+        states |= pool.save(2, [1, 4, 1], tmp_path)
         pool.train(3, [0, 1, 4, 5], model - 0.01, everything, uninterrupted)
     assert {client: path.name for client, path in states.items()} == {
         0: "client-process-0-round-1.npz",
@@ -173,6 +163,77 @@ def test_restored_clients_continue_bit_by_bit(tiny, setting, tmp_path, method, p
         fresh = Inbox()
         pool.train(3, [0, 1, 4, 5], model - 0.01, everything, fresh)
     assert [same(fresh[slot][1], uninterrupted[slot][1]) for slot in range(4)] == [False, False, False, True]
+
+
+def test_states_of_other_names_and_shapes_stand_in_one_file(setting, tmp_path):
+    """Client c's state has c rows, and even clients have a name more."""
+    config, graphs, model = setting()
+    with ClientPool(graphs, config, faulty_clients.hosts_uneven_clients) as pool:
+        states = pool.save(3, range(6), tmp_path)
+        assert {client: path.name for client, path in states.items()} == {
+            client: f"client-process-{client % 2}-round-3.npz" for client in range(6)
+        }
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted({path.name for path in states.values()})
+        pool.restore({client: states[client] for client in (0, 3, 4, 5)})
+        pool.train(4, range(6), model, everything, inbox := Inbox())
+    rows = [inbox[slot][1]["scores"]["rows"] for slot in range(6)]
+    assert rows == [2 * c * c * (10 if c in (0, 3, 4, 5) else 1) for c in range(6)]  # the others were not restored
+
+
+def test_saving_nobody_writes_nothing(setting, tmp_path):
+    config, graphs, _ = setting()
+    with ClientPool(graphs, config) as pool:
+        assert pool.save(1, [], tmp_path) == {} and list(tmp_path.iterdir()) == []
+        assert pool.save(1, [3], tmp_path) == {3: tmp_path / "client-process-1-round-1.npz"}
+
+
+def test_answers_arrive_at_the_client_alone_that_gave_the_key(setting):
+    config, graphs, model = setting()
+    cohort = [4, 1, 3]
+    with ClientPool(graphs, config, faulty_clients.hosts_uneven_clients) as pool:
+        pool.train(7, cohort, model, everything, inbox := Inbox(), keyed=True)
+        keys = [inbox[slot][1]["reply_key"] for slot in range(3)]
+        assert len(set(keys)) == 3
+        answers = [seal(np.array([float(c)]).tobytes(), key) for c, key in zip(cohort, keys, strict=True)]
+        assert pool.deliver(7, cohort, answers, faulty_clients.opens) == {}  # nobody but the client sees its model
+        opened = pool.deliver(7, cohort, answers, faulty_clients.opens, reveal=True)
+        assert {slot: list(model) for slot, model in opened.items()} == {
+            0: [4, 7, 0, 4],
+            1: [1, 7, 1, 1],
+            2: [3, 7, 2, 3],
+        }
+        pool.train(8, range(6), model, everything, after := Inbox(), keyed=True)
+        assert [after[slot][1]["scores"]["received"] for slot in range(6)] == [0, 10, 0, 15, 15, 0]
+        assert [after[c][1]["reply_key"] for c in cohort] == keys  # a key lives as long as the process
+        with pytest.raises(PeerLostError, match="phase delivery"):
+            pool.deliver(8, cohort, answers[::-1], faulty_clients.opens)
+
+
+def test_evaluations_come_by_client(setting):
+    config, graphs, model = setting()
+    with ClientPool(graphs, config, faulty_clients.hosts_uneven_clients) as pool:
+        for own in (False, True):
+            said = pool.evaluate(1, [5, 0, 5, 2], model, own)
+            assert said.keys() == {0, 2, 5}
+            for c, answer in said.items():
+                assert answer.keys() == {"val", "test", "client"} and answer["client"] == c
+                graph = graphs[c]
+                for mask in ("val", "test"):
+                    expected = np.zeros((2, 2), int)
+                    np.add.at(expected, (graph.labels[getattr(graph, mask)], int(own)), 1)
+                    np.testing.assert_array_equal(answer[mask], expected)
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_all_ask_all_others_and_hear_their_answers_in_order(setting, processes):
+    config, graphs, model = setting(f"engine.client_processes={processes}")
+    with ClientPool(graphs, config, faulty_clients.hosts_uneven_clients) as pool:
+        sent = [pool.prepare_together(step) for step in (0, 1)]
+        pool.train(1, range(6), model, everything, inbox := Inbox())
+    for c in range(6):
+        expected = [number for step in (0, 1) for other in range(6) if other != c for number in (100 * step + c, other)]
+        assert inbox[c][1]["scores"]["heard"] == expected
+    assert sent == [6 * 5 * (8 + 16)] * 2  # a number a question, two an answer
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 no archive", b"text"])
@@ -220,7 +281,8 @@ def test_what_a_process_says_before_it_ends_is_heard(setting):
 def test_a_full_disk_at_a_client_is_an_error_of_one_line(setting, tmp_path):
     config, graphs, model = setting()
     with ClientPool(graphs, config) as pool, pytest.raises(RunError) as caught:
-        pool.train(1, [2], model, everything, Inbox(), state_dir=tmp_path / "none")
+        pool.train(1, [2], model, everything, Inbox())
+        pool.save(1, [2], tmp_path / "none")
     assert "client-process-0-round-1.npz: cannot be written" in str(caught.value)
 
 

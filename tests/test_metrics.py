@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config import ModelConfig
+from orchestrator.errors import DataError
 from orchestrator.graphs.graph import MISSING, Graph
-from orchestrator.metrics import Evaluator, evaluate, moving_average
-from orchestrator.models import initial_parameters
+from orchestrator.metrics import METRICS, Evaluator, evaluate, metric_names, moving_average
+from orchestrator.models import create_network
 from orchestrator.seeding import seeded_generator
 
 LOGITS = np.array([2.0, -1.0, 3.0, -2.0, 1.0, -3.0])
@@ -81,13 +84,13 @@ def test_evaluations_are_json_without_nan(n, seed):
         assert (result[metric] is None) == (metric in result["undefined"])
 
 
-def test_evaluator_takes_labels_and_groups_of_each_mask():
-    n = 30
+def make_graph(n=30):
+    """Three masks of nine nodes, and three nodes without label."""
     rng = seeded_generator(0, "evaluator")
     labels = (np.arange(n) % 2).astype(np.int8)
     labels[27:] = MISSING
     part = np.arange(n) // 9
-    graph = Graph(
+    return Graph(
         features=rng.normal(size=(n, 4)).astype(np.float32),
         edges=np.array([[0, 1, 2], [10, 11, 12]]),
         labels=labels,
@@ -96,16 +99,45 @@ def test_evaluator_takes_labels_and_groups_of_each_mask():
         val=part == 1,
         test=part == 2,
     )
-    evaluator = Evaluator(graph, ModelConfig(hidden=4, dropout=0.5))
-    parameters = initial_parameters(4, ModelConfig(hidden=4), 0)
+
+
+def test_evaluator_takes_labels_and_groups_of_each_mask():
+    graph = make_graph()
+    config = ModelConfig(hidden=4, dropout=0.5)
+    evaluator, network = Evaluator(graph, config), create_network(4, 2, config)
+    parameters = network.initial_parameters(0)
     logits = evaluator.logits(parameters)
+    models = torch.tensor(parameters, dtype=torch.float32)[None]
+    np.testing.assert_array_equal(logits, network.logits(models, network.tensors(graph)))  # without dropout
     results = evaluator.evaluate(parameters, ("train", "val", "test"))
     assert list(results) == ["train", "val", "test"]
     for name, result in results.items():
         mask = getattr(graph, name)
-        assert result.counts["nodes"] == 9 and result.counts["positives"] == labels[mask].sum()
-        assert result.accuracy == np.mean((logits[mask] > 0) == labels[mask])
+        assert result.counts["nodes"] == 9 and result.counts["positives"] == graph.labels[mask].sum()
+        assert result.accuracy == np.mean((logits[mask] > 0) == graph.labels[mask])
     assert evaluator.evaluate(parameters) == {name: results[name] for name in ("val", "test")}
+
+
+def test_a_network_of_two_logits_is_evaluated_by_their_difference():
+    graph, config = make_graph(), ModelConfig(name="gcn-classifier", hidden=4)
+    network = create_network(4, 2, config)
+    parameters = network.initial_parameters(0)
+    logits = network.logits(torch.tensor(parameters, dtype=torch.float32)[None], network.tensors(graph))
+    evaluator = Evaluator(graph, config)
+    np.testing.assert_array_equal(evaluator.logits(parameters), (logits[:, 1] - logits[:, 0]).numpy())
+    predicted = network.predictions(logits)[graph.test]
+    assert evaluator.evaluate(parameters)["test"].accuracy == np.mean(predicted == graph.labels[graph.test])
+
+
+@pytest.mark.parametrize("change", [{"sensitive": None}, {"classes": 3}])
+def test_fairness_of_what_has_no_groups_or_many_classes_is_refused(change):
+    graph = replace(make_graph(), **change)
+    with pytest.raises(DataError, match=r"set evaluation\.where to clients"):
+        Evaluator(graph, ModelConfig(name="gcn-classifier", hidden=4))
+
+
+def test_metric_names_are_those_of_an_evaluation_in_order():
+    assert metric_names(evaluate(LOGITS, LABELS, SENSITIVE).as_dict()) == [*METRICS]
 
 
 def test_moving_average_is_trailing():

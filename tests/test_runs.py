@@ -243,6 +243,27 @@ def test_a_checkpoint_comes_back(folder):
     assert again.states == {k: folder.state_dir / f"client-{k}-round-{k}.npz" for k in (1, 2, 3)}
 
 
+def test_what_clients_said_comes_back(folder):
+    """Of each client its confusion tables and whatever further figures there are, in any order of clients."""
+    rng = np.random.default_rng(0)
+    said = {
+        c: {"val": rng.integers(0, 9, (3, 3)), "test": np.zeros((3, 3), np.int64), "mask_sparsity": c / 7}
+        for c in (11, 2, 5)
+    }
+    folder.save(Checkpoint(1, np.zeros(5), {}, evaluations=said))
+    folder.append(record(1), costs(1))
+    again = RunFolder(folder.path).load().evaluations
+    assert list(again) == [2, 5, 11]
+    for c, answer in said.items():
+        assert list(again[c]) == list(answer)
+        for name, value in answer.items():
+            np.testing.assert_array_equal(again[c][name], value)
+        assert again[c]["val"].dtype == np.int64 and again[c]["val"].shape == (3, 3)
+    assert folder.load().states == {} and folder.load().clip_norm is None
+    folder.save(Checkpoint(1, np.zeros(5), {}, 0.25, {}))
+    assert folder.load().evaluations == {} and folder.load().clip_norm == 0.25
+
+
 def test_saving_removes_the_files_that_no_longer_count(folder):
     put(folder, 2)
     newer = folder.state_dir / "client-1-round-3.npz"

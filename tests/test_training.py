@@ -17,12 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 
+from orchestrator.client_process import _read_states
 from orchestrator.config import FederationConfig
 from orchestrator.engines.factory import round_parameters
 from orchestrator.engines.plaintext import PlaintextEngine
 from orchestrator.errors import ConfigError, PeerLostError, ProtocolError, RunError
 from orchestrator.graphs import load_graph
-from orchestrator.models import load_model, parameters_to_vector
+from orchestrator.models import load_model
 from orchestrator.runs import RunFolder, read_arrays
 from orchestrator.training import RoundResult, sample_cohort, train
 from tests.training_runs import Crash, CrashingFolder, crash_after, run
@@ -56,8 +57,10 @@ def assert_same_run(folder: RunFolder, whole: RunFolder) -> None:
         assert first.keys() == second.keys()
         for key in first:
             np.testing.assert_array_equal(first[key], second[key])
-    models = [parameters_to_vector(load_model(run.path / "model.pt")) for run in (folder, whole)]
-    np.testing.assert_array_equal(*models)
+    (first, ours), (second, theirs) = (load_model(run.path / "model.pt") for run in (folder, whole))
+    assert type(first) is type(second) and first.config == second.config
+    np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(ours, final(whole))
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -107,6 +110,98 @@ def test_an_audit_that_ends_midway_keeps_the_columns(whole, tmp_path):
     column = header.index("model_difference")
     assert [row[column] for row in rows] == ["0.0", "0.0", "", "", ""]
     assert [row["model_difference"] for row in folder.records()] == [0.0, 0.0, None, None, None]
+
+
+@pytest.fixture(scope="module")
+def sparse(whole):
+    """The same run with a checkpoint every other round."""
+    config, expected = whole
+    config = config.model_copy(update={"run": config.run.model_copy(update={"checkpoint_rounds": 2})})
+    folder = SavesAreCounted(RunFolder.create(config).path)
+    train(config, folder, audit=True)
+    return config, folder, expected
+
+
+class SavesAreCounted(RunFolder):
+    """Remembers the rounds of its checkpoints."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.saved: list[int] = []
+
+    def save(self, checkpoint):
+        self.saved.append(checkpoint.round)
+        super().save(checkpoint)
+
+
+def assert_same_result(folder: RunFolder, whole: RunFolder) -> None:
+    """As `assert_same_run`, but for the files in which the clients' states lie."""
+    np.testing.assert_array_equal(final(folder), final(whole))
+    for name in ("metrics.jsonl", "metrics.csv"):
+        assert (folder.path / name).read_bytes() == (whole.path / name).read_bytes()
+    assert [row["round"] for row in folder.costs()] == [1, 2, 3, 4, 5]
+    first, second = (run.load() for run in (folder, whole))
+    assert first.states.keys() == second.states.keys()
+    for c in first.states:
+        (own,), (other,) = (_read_states(run.states[c], [c]).values() for run in (first, second))
+        assert own.keys() == other.keys() and own
+        for name in own:
+            np.testing.assert_array_equal(own[name], other[name])
+
+
+def test_fewer_checkpoints_change_nothing_and_the_last_round_has_one(sparse):
+    _, folder, expected = sparse
+    assert folder.saved == [2, 4, 5]
+    assert_same_result(folder, expected)
+    kept = {path.name for path in folder.load().states.values()} | {"state.npz"}
+    assert {path.name for path in folder.state_dir.iterdir()} == kept
+
+
+@pytest.mark.parametrize(("crash", "resumed"), [(1, [1, 2, 3, 4, 5]), (2, [3, 4, 5]), (3, [3, 4, 5]), (4, [5])])
+def test_a_crash_between_checkpoints_goes_on_from_the_last_one(sparse, crash, resumed):
+    """Clients that took part since then, also for the first time, are as they were at the checkpoint."""
+    config, _, expected = sparse
+    folder, rounds = RunFolder.create(config), []
+    with pytest.raises(Crash):
+        train(config, folder, audit=True, observe=partial(crash_after, crash))
+    assert len(folder.records()) == crash
+    train(config, folder, resume=True, audit=True, observe=lambda result: rounds.append(result.round))
+    assert rounds == resumed
+    assert_same_result(folder, expected)
+
+
+def test_a_checkpoint_between_others_is_not_overtaken_by_the_states_of_later_rounds(sparse):
+    """Round 4's states are written and its checkpoint is not: those of round 2 still count."""
+    config, _, expected = sparse
+    folder = RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(config, CrashingFolder(folder.path), audit=True)
+    assert any(path.name.endswith("round-4.npz") for path in folder.state_dir.iterdir())
+    assert folder.load().round == 2
+    train(config, folder, resume=True, audit=True)
+    assert_same_result(folder, expected)
+
+
+@pytest.mark.parametrize("model", ["released", "trained"])
+def test_a_run_that_clients_evaluate_resumes_exactly(tiny, tmp_path, model):
+    """Two of six clients take part; what the others said of their models when they last trained still counts."""
+    evaluation = f"evaluation={{where: clients, model: {model}}}"
+    many = "data.synthetic={nodes: 900, edges: 2700, features: 6}"  # nodes, so that every round's figures differ
+    config = tiny(tmp_path, many, "method.name=fedavg", "federation={rounds: 5, cohort: 2}", evaluation)
+    expected, results = run(config)
+    assert all(
+        set(result.evaluations["val"].as_dict()) == {"accuracy", "macro_f1", "counts", "undefined"}
+        for result in results
+    )
+    drawn = set().union(*(result.cohort for result in results[:2]))
+    assert drawn < set(range(6)) and not drawn.issuperset(results[2].cohort)
+    folder = RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(config, folder, observe=partial(crash_after, 2))
+    train(config, folder, resume=True)
+    assert_same_run(folder, expected)
+    said = [json.dumps([row["val"], row["test"]]) for row in folder.records()]
+    assert len(set(said)) == 5
 
 
 def test_a_lost_client_state_is_named(whole):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from orchestrator.config import ModelConfig
-from orchestrator.errors import RunError
+from orchestrator.errors import ConfigError, RunError
 from orchestrator.models.classifiers import GCNClassifier, GraphSAGE
 from orchestrator.models.gcn import GCN
 from orchestrator.models.network import Network
@@ -22,6 +22,17 @@ NETWORKS: dict[str, type[Network]] = {
     "gcn-classifier": GCNClassifier,
     "sage": GraphSAGE,
 }
+
+_NO_MODEL = (
+    OSError,
+    RuntimeError,
+    EOFError,
+    pickle.UnpicklingError,
+    LookupError,
+    TypeError,
+    ValueError,
+    ConfigError,  # a network that cannot do with so many classes
+)
 
 
 def create_network(num_features: int, classes: int, config: ModelConfig) -> Network:
@@ -55,9 +66,9 @@ def load_model(path: Path) -> tuple[Network, np.ndarray]:
     try:
         content = torch.load(path, weights_only=True)
         network = create_network(content["num_features"], content["classes"], ModelConfig(**content["model"]))
-        parameters = content["parameters"].numpy()
+        parameters = np.asarray(content["parameters"], dtype=np.float64)
         if parameters.shape != (network.size,):
             raise ValueError("the vector has another length")
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, LookupError, TypeError, ValueError) as error:
+    except _NO_MODEL as error:
         raise RunError(f"{path}: not a model of this program: {type(error).__name__}") from error
     return network, parameters

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from mpc_programs.rules import PROGRAMS, RULES, RoundParameters
-from orchestrator.config import EngineConfig, MethodConfig, load_config
+from orchestrator.config import EngineConfig, load_config
+from orchestrator.engines.alone import NoEngine
 from orchestrator.engines.embedded.engine import EmbeddedEngine
 from orchestrator.engines.factory import create_engine, error_bound, privacy_plan, round_parameters, vector_format
 from orchestrator.engines.mpspdz.engine import MpSpdzEngine
 from orchestrator.engines.mpspdz.installation import PARTIES
 from orchestrator.engines.plaintext import PlaintextEngine
 from orchestrator.errors import ConfigError
-from orchestrator.methods import METHODS
+from orchestrator.registry import METHODS
 
 
 @pytest.mark.parametrize(("name", "kind"), [("plaintext", PlaintextEngine), ("embedded", EmbeddedEngine)])
@@ -83,8 +84,11 @@ def test_noise_that_does_not_fit_is_refused_by_name():
     assert "\n" not in str(caught.value)
 
 
+FEDPUB = ("method.name=fedpub", "model.name=gcn-classifier", "evaluation.where=clients")
+
+
 def test_a_personal_rules_parameters_and_bound_are_those_of_its_settings():
-    overrides = ["method={name: fedpub, similarity: 5}", "model.hidden=48", "federation.cohort=10"]
+    overrides = [*FEDPUB, "method.similarity=5", "model.hidden=48", "federation.cohort=10"]
     config = load_config(overrides=overrides)
     parameters = round_parameters(config)
     assert parameters == RoundParameters("fedpub", 10, 8.0, 4.0, 2.0, embedding=48, similarity=5.0)
@@ -105,7 +109,6 @@ def test_a_personal_rules_parameters_and_bound_are_those_of_its_settings():
         (["engine.name=mpspdz"], ["engine.name = mpspdz"]),
         (["engine.program=faithful"], ["engine.program = faithful"]),
         (["engine.program=scalar-first"], ["engine.program = scalar-first"]),
-        (["federation.sampling=with_replacement"], ["federation.sampling = with_replacement"]),
         (["privacy.clip_norm=1"], ["privacy.clip_norm = 1"]),
         (
             ["privacy={clip_norm: 1, noise_multiplier: 2}", "engine.program=faithful"],
@@ -115,13 +118,27 @@ def test_a_personal_rules_parameters_and_bound_are_those_of_its_settings():
 )
 def test_what_a_personal_rule_does_not_go_with_is_refused_by_name(settings, named):
     with pytest.raises(ConfigError, match=r"^method\.name = fedpub gives every client its own model") as caught:
-        create_engine(load_config(overrides=["method.name=fedpub", *settings]))
+        create_engine(load_config(overrides=[*FEDPUB, *settings]))
     assert all(name in str(caught.value) for name in named) and "\n" not in str(caught.value)
 
 
-def test_every_method_that_can_be_named_has_a_client_and_a_rule():
-    names = set(MethodConfig.model_fields["name"].annotation.__args__)
-    assert names == METHODS.keys() == RULES.keys()
+def of_method(name):
+    """The method's settings, with the first network that it can train."""
+    networks, where = METHODS[name].networks or ("gcn",), "clients" if METHODS[name].personal else "whole_graph"
+    return load_config(overrides=[f"method.name={name}", f"model.name={networks[0]}", f"evaluation.where={where}"])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_that_can_be_named_has_a_rule_or_aggregates_nothing(name):
+    config = of_method(name)
+    with create_engine(config) as engine:
+        assert (type(engine) is NoEngine) == (METHODS[name].rule is None)
+    if METHODS[name].rule is not None:
+        assert round_parameters(config).rule == METHODS[name].rule
+
+
+def test_every_rule_belongs_to_a_method():
+    assert {method.rule for method in METHODS.values()} - {None} == RULES.keys()
 
 
 def test_a_clip_norm_too_small_for_the_format_is_refused():

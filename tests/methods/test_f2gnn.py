@@ -8,7 +8,7 @@ from orchestrator.config import Config
 from orchestrator.methods import create, f2gnn
 from orchestrator.methods.f2gnn import F2GNN
 from orchestrator.metrics import Evaluator
-from orchestrator.models import initial_parameters
+from orchestrator.models import create_network
 
 FAST = {"local_epochs": 3, "learning_rate": 1e-2}
 
@@ -18,7 +18,7 @@ def config(clients=None, seed=31, dropout=0.5, **method):
 
 
 def start(graph, seed=0):
-    return initial_parameters(graph.num_features, config().model, seed)
+    return create_network(graph.num_features, graph.classes, config().model).initial_parameters(seed)
 
 
 def rounds(client, parameters, count):
