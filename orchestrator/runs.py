@@ -218,9 +218,8 @@ class RunFolder:
             clients = [int(cell) for row in rows[:1] for cell in row[1:]]
             if not clients or [row[:1] for row in rows[1:]] != [[str(c)] for c in clients]:
                 raise ValueError("expected one row for each client of the first line")
-            return clients, np.array([[float(cell) for cell in row[1:]] for row in rows[1:]]).reshape(
-                len(clients), len(clients)
-            )
+            weights = np.array([[float(cell) for cell in row[1:]] for row in rows[1:]])
+            return clients, weights.reshape(len(clients), len(clients))
         except (OSError, ValueError) as error:
             raise RunError(f"{path}: cannot be read: {error}") from error
 
