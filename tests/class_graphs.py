@@ -1,4 +1,4 @@
-"""Small graphs of several classes, and PyTorch Geometric's own layers as the oracle of what networks compute on them."""
+"""Small graphs of several classes, and PyTorch Geometric's layers as the oracle of what networks compute on them."""
 
 from __future__ import annotations
 
