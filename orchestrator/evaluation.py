@@ -77,7 +77,8 @@ class _ByClients(RoundEvaluation):
 
     def _ask(self, round: int, changed: Sequence[int], model: np.ndarray) -> None:
         unheard = [c for c in self._everybody if c not in self.said]
-        self.said = {**self.said, **self._pool.evaluate(round, {*changed, *unheard}, model, self._own)}
+        said = {**self.said, **self._pool.evaluate(round, {*changed, *unheard}, model, self._own)}
+        self.said = dict(sorted(said.items()))  # whose process answered first must not show in a mean's last digit
 
     def evaluations(self) -> Mapping[str, ClientsEvaluation]:
         return {mask: summarise([said[mask] for said in self.said.values()]) for mask in MASKS}
