@@ -22,6 +22,7 @@ from orchestrator.config import Config
 from orchestrator.engines.base import Decoder, Encoder
 from orchestrator.errors import RunError, SafeGNNError
 from orchestrator.graphs.graph import Graph
+from orchestrator.methods import LocalMethod, method_class
 from orchestrator.runs import read_arrays, write_atomically
 from orchestrator.sharing.envelope import Keypair
 
@@ -55,15 +56,15 @@ class Clients(dict[int, Any]):
         config: the whole configuration.
     """
 
-    def __init__(self, graphs: Sequence[Graph], config: Config) -> None:
+    def __init__(self, graphs: Sequence[Graph], config: Config, method: type[LocalMethod] | None = None) -> None:
+        """Args: graphs: one a client; method: the clients' class, by default the one that the configuration names."""
         super().__init__()
         self._graphs, self.config = graphs, config
+        self._method = method or method_class(config.method.name)
         self._keypairs: dict[int, Keypair] = {}
 
     def __missing__(self, client: int) -> Any:
-        from orchestrator.methods import create
-
-        self[client] = create(self._graphs[client], self.config, client)
+        self[client] = self._method(self._graphs[client], self.config, client)
         return self[client]
 
     def keypair(self, client: int) -> Keypair:
@@ -217,11 +218,13 @@ class Restore(Order):
                     raise RunError(reason) from error
 
 
-def serve(connection: Connection, graphs: Sequence[Graph], config: Config) -> None:
-    """Main function of a client process: follow orders until the orchestrator's end closes."""
+def serve(
+    connection: Connection, graphs: Sequence[Graph], config: Config, method: type[LocalMethod] | None = None
+) -> None:
+    """Main function of a client process: follow orders until the orchestrator's end closes. Arguments as `Clients`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     single_threaded()
-    clients = Clients(graphs, config)
+    clients = Clients(graphs, config, method)
     while True:
         try:
             order: Order = connection.recv()

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -40,6 +41,7 @@ from orchestrator.config import Config
 from orchestrator.engines.base import Decoder, Encoder
 from orchestrator.errors import PeerLostError, PeerTimeoutError
 from orchestrator.graphs.graph import Graph
+from orchestrator.methods import method_class
 
 __all__ = ["ClientPool", "Trained", "warm_up"]
 
@@ -102,6 +104,8 @@ class ClientPool:
         """
         context = warm_up()
         count = min(config.engine.client_processes, len(graphs))
+        # Processes import the client's class by where it is, and need not know the registry that this process has.
+        target = host or partial(serve, method=method_class(config.method.name))
         self._timeout_sec = config.engine.training_timeout_sec
         self._members: list[list[int]] = [list(range(k, len(graphs), count)) for k in range(count)]
         self._connections: list[Connection] = []
@@ -109,7 +113,7 @@ class ClientPool:
         for _ in self._members:
             ours, theirs = context.Pipe()
             _limit_waiting(ours, self._timeout_sec)
-            process = context.Process(target=host or serve, args=(theirs, graphs, config), daemon=True)
+            process = context.Process(target=target, args=(theirs, graphs, config), daemon=True)
             with _without_main():
                 process.start()
             theirs.close()

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from orchestrator.errors import ConfigError
 from orchestrator.registry import METHODS
 
-__all__ = ["Config", "load_config", "preset_names"]
+__all__ = ["Config", "load_config", "preset_names", "validated"]
 
 
 class _Section(BaseModel):
@@ -485,8 +485,13 @@ def load_config(presets: Sequence[str] = (), file: Path | None = None, overrides
         for key in reversed(keys):
             tree = {key: tree}
         _merge(merged, tree)
+    return validated(merged)
+
+
+def validated(tree: Mapping[str, Any]) -> Config:
+    """The configuration that a tree of plain values describes. Raises ConfigError naming each setting at fault."""
     try:
-        return Config.model_validate(merged)
+        return Config.model_validate(tree)
     except ValidationError as error:
         raise ConfigError("; ".join(_line(item) for item in error.errors())) from None
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.config import Config
+from orchestrator.config import Config, validated
+from orchestrator.engines.factory import create_engine
 from orchestrator.errors import ConfigError
 from orchestrator.graphs import load_graph
 from orchestrator.metrics import metric_names
@@ -80,7 +81,10 @@ def contender(config: Config, name: str) -> Config:
     if name == CENTRALISED:
         tree["clients"] |= {"partition": "whole", "count": 1}
         tree["federation"] |= {"cohort": 1, "sampling": "distinct"}
-    return Config.model_validate(tree)
+    try:
+        return validated(tree)
+    except ConfigError as error:
+        raise ConfigError(f"--methods {name}: {error}") from None
 
 
 def compare_methods(
@@ -95,6 +99,8 @@ def compare_methods(
         ConfigError: a method does not fit the settings; before anything is trained.
     """
     settings = {name: contender(config, name) for name in methods}
+    for own in settings.values():
+        create_engine(own)  # refuses what no engine can do
     parent = RunFolder.create(config, f"compare-{config.data.name}-{config.clients.partition}-methods")
     records: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in methods}
     for seed in range(config.seed, config.seed + seeds):

@@ -216,8 +216,11 @@ class RunFolder:
             return None
         try:
             rows = [line.split(",") for line in path.read_text(encoding="utf-8").splitlines()]
+            clients = [int(cell) for row in rows[:1] for cell in row[1:]]
+            if not clients or [row[:1] for row in rows[1:]] != [[str(c)] for c in clients]:
+                raise ValueError("expected one row for each client of the first line")
             weights = np.array([[float(cell) for cell in row[1:]] for row in rows[1:]])
-            return [int(cell) for cell in rows[0][1:]], weights
+            return clients, weights.reshape(len(clients), len(clients))
         except (OSError, ValueError) as error:
             raise RunError(f"{path}: cannot be read: {error}") from error
 

@@ -235,7 +235,7 @@ def train(
                 checkpoint = Checkpoint(number, model, states, adapted, evaluation.said)
                 folder.save(checkpoint)
                 unsaved.clear()
-                if aggregation.weights is not None:
+                if aggregation.weights is not None and cohort:
                     folder.save_weights(cohort, aggregation.weights)
             log(result)
             observe(result)

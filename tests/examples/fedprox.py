@@ -1,0 +1,28 @@
+"""FedProx's client (Li et al., MLSys 2020): the local loss, and a pull towards the global model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from orchestrator.methods.local import AdamTraining, Batch
+
+__all__ = ["FedProx"]
+
+
+class FedProx(AdamTraining):
+    """Minimises ``loss(w) + mu / 2 ||w - w_global||^2``; mu is `method.proximal`. The rule is FedAvg's plain mean."""
+
+    @classmethod
+    def _start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
+        batch.anchor = torch.tensor(parameters, dtype=torch.float32)
+        return super()._start(batch, parameters, noises)
+
+    @classmethod
+    def _objective(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
+        distance = (trained - batch.anchor).square().sum()  # of all clients of the batch together, as the loss is
+        return super()._objective(batch, trained, noises) + batch.config.method.proximal / 2 * distance

@@ -1,0 +1,191 @@
+"""A method in one file and one line: FedProx of docs/methods.md, registered here and run end to end."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.special import softmax
+
+from mpc_programs import arithmetic, rules
+from orchestrator import registry
+from orchestrator.config import Config, load_config
+from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
+from orchestrator.errors import ConfigError
+from orchestrator.method_comparison import compare_methods
+from orchestrator.methods import create
+from orchestrator.models import create_network, load_model
+from orchestrator.registry import Method
+from orchestrator.report import report
+from orchestrator.runs import RunFolder
+from orchestrator.training import train
+from tests.class_graphs import PygGCN, class_graph
+from tests.support import compute, share
+from tests.training_runs import Crash, CrashingFolder, run
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+ENTRY = Method("tests.examples.fedprox:FedProx", "fedavg")
+GRAPH = class_graph(120, edges=300)
+FEDPROX = ("method.name=fedprox", "model.name=gcn-classifier", "evaluation.where=clients", "clients.partition=disjoint")
+
+pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
+
+
+@pytest.fixture(autouse=True)
+def one_line(monkeypatch):
+    monkeypatch.setitem(registry.METHODS, "fedprox", ENTRY)
+
+
+def config(**method) -> Config:
+    return Config(
+        model={"name": "gcn-classifier", "hidden": 6, "dropout": 0.0},
+        method={"name": "fedprox", "local_epochs": 4, "learning_rate": 1e-2, "weight_decay": 0.0} | method,
+        evaluation={"where": "clients"},
+    )
+
+
+def start(graph, own):
+    vector = create_network(graph.num_features, graph.classes, own.model).initial_parameters(0)
+    return vector.astype(np.float32).astype(np.float64)
+
+
+# The page
+
+
+def test_the_page_shows_the_file():
+    assert BLOCKS[0] == (ROOT / "tests" / "examples" / "fedprox.py").read_text(encoding="utf-8")
+
+
+def test_the_pages_line_is_the_entry_in_the_package():
+    named = eval(f"{{{BLOCKS[1].strip()}}}", {"Method": Method})["fedprox"]
+    assert named == Method(ENTRY.client.replace("tests.examples", "orchestrator.methods"), ENTRY.rule)
+
+
+def test_what_the_page_names_exists():
+    for name in set(re.findall(r"`((?:orchestrator|mpc_programs|tests|docs)/[\w/.]+)`", PAGE)):
+        assert (ROOT / name).exists() or name == "orchestrator/methods/fedprox.py", name
+    described = re.findall(r"`(\w+)\(", PAGE[: PAGE.index("## An example")])
+    for name in (*described, "preparations", "ask", "answer", "hear"):
+        assert hasattr(create(GRAPH, config(), 0), name), name
+
+
+def test_the_pages_rule_gives_the_same_weights_in_float64_and_on_shares(monkeypatch):
+    added = {}
+    exec(BLOCKS[2], {"softmax": arithmetic.softmax, "Range": rules.Range, "Rule": rules.Rule, "RULES": added})
+    [(name, rule)] = added.items()
+    monkeypatch.setitem(rules.RULES, name, rule)
+    parameters = rules.RoundParameters(name, 4)
+    scores = np.array([0.1, 2.0, 0.7, 1.3])
+    expected = softmax(scores)
+    deltas = np.eye(4)
+    uploads = [PlainUpload(delta, 1.0, {"fairness": score}) for delta, score in zip(deltas, scores, strict=True)]
+    np.testing.assert_allclose(float64_aggregate(np.zeros(4), parameters, None, uploads), -expected, atol=1e-9)
+
+    async def weights(ops, fairness):
+        return await rule.weights(ops, parameters, {"fairness": fairness})
+
+    on_shares, _ = compute(weights, share(scores))
+    np.testing.assert_allclose(on_shares, expected, atol=1e-7)
+
+
+# The client
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.5, 20.0])
+def test_training_is_that_of_the_formula(mu):
+    own = config(proximal=mu)
+    released = start(GRAPH, own)
+    found = released - create(GRAPH, own, 0).train(released).delta
+    net = create_network(GRAPH.num_features, GRAPH.classes, own.model)
+    anchor = torch.tensor(released, dtype=torch.float32)
+    w, nodes = anchor.clone().requires_grad_(), torch.from_numpy(np.flatnonzero(GRAPH.train))
+    labels = torch.from_numpy(GRAPH.labels.astype(np.int64))
+    adam = torch.optim.Adam([w], lr=1e-2)
+    for _ in range(4):
+        adam.zero_grad()
+        loss = F.cross_entropy(PygGCN(net).logits(w, GRAPH)[nodes], labels[nodes])
+        (loss + mu / 2 * (w - anchor).square().sum()).backward()
+        adam.step()
+    np.testing.assert_allclose(found, w.detach().numpy(), atol=2e-5)
+
+
+def test_a_huge_mu_pins_the_model_and_none_is_fedavg():
+    def moved(**method):
+        own = config(local_epochs=60, **method)
+        return create(GRAPH, own, 0).train(start(GRAPH, own)).delta
+
+    np.testing.assert_array_equal(moved(proximal=0.0), moved(name="fedavg"))
+    distances = [np.abs(moved(proximal=mu)).max() for mu in (0.0, 1.0, 1e4)]
+    assert distances[0] > distances[1] > distances[2]
+    assert distances[2] < 0.02 < 0.2 < distances[0]  # Adam's first step is the learning rate, 0.01
+
+
+def test_clients_in_a_batch_are_each_pulled():
+    own, graphs = config(proximal=5.0), [class_graph(seed=k) for k in (1, 2)]
+    released = start(graphs[0], own)
+    together = [create(graph, own, c) for c, graph in enumerate(graphs)]
+    for c, update in enumerate(type(together[0]).train_together(together, released)):
+        np.testing.assert_allclose(update.delta, create(graphs[c], own, c).train(released).delta, atol=1e-6)
+
+
+# End to end
+
+
+def test_it_is_known_by_the_line_alone(monkeypatch):
+    assert load_config(overrides=["method.name=fedprox"]).method.name == "fedprox"
+    monkeypatch.delitem(registry.METHODS, "fedprox")
+    with pytest.raises(ConfigError, match=r"method\.name = fedprox: expected one of"):
+        load_config(overrides=["method.name=fedprox"])
+
+
+def test_a_run_its_folder_a_crash_and_the_plots(tiny, tmp_path):
+    own = tiny(tmp_path, *FEDPROX, "method.proximal=0.1", "federation.rounds=5", "model.dropout=0.5")
+    whole, results = run(own, graph=GRAPH, audit=True)
+    broken = CrashingFolder.create(own)
+    with pytest.raises(Crash):
+        train(own, broken, graph=GRAPH, audit=True)
+    resumed, read = RunFolder.open(broken.path)
+    assert read == own
+    model = train(read, resumed, graph=GRAPH, resume=True, audit=True)
+    np.testing.assert_array_equal(model, results[-1].parameters)
+    np.testing.assert_array_equal(model, load_model(resumed.path / "model.pt")[1])
+    for name in ("metrics.jsonl", "metrics.csv"):
+        assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes()
+    summary = report(resumed, "fedprox")
+    assert summary["rounds"] == 5 and 0 <= summary["test"]["accuracy"] <= 1
+    for picture in ("curves.png", "costs.png"):
+        assert (resumed.path / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_huge_mu_pins_the_released_model_through_the_round_loop(tiny, tmp_path):
+    def moved(mu):
+        _, results = run(
+            tiny(tmp_path, *FEDPROX, f"method={{proximal: {mu}, local_epochs: 40}}", "federation.rounds=2"), graph=GRAPH
+        )
+        net = create_network(GRAPH.num_features, GRAPH.classes, tiny(tmp_path, *FEDPROX).model)
+        return np.abs(results[-1].parameters - net.initial_parameters(31)).max()
+
+    assert moved(1e4) < 0.04 < 0.15 < moved(0)
+
+
+def test_on_secret_shares_it_is_the_same_method(tiny, tmp_path):
+    models = {}
+    for engine in ("plaintext", "embedded"):
+        own = tiny(tmp_path, *FEDPROX, "method.proximal=0.1", f"engine={{name: {engine}, preprocessing: dealer}}")
+        _, results = run(own, graph=GRAPH, audit=True)
+        assert all(result.difference <= result.bound for result in results)
+        models[engine] = results[-1].parameters
+    np.testing.assert_allclose(models["embedded"], models["plaintext"], atol=1e-5)
+
+
+def test_it_is_compared_with_the_others(tiny, tmp_path):
+    result = compare_methods(
+        tiny(tmp_path, *FEDPROX, "method.proximal=1", "federation.rounds=1"), ["fedprox", "fedavg"], 1
+    )
+    assert {score.method for score in result.scores} == {"fedprox", "fedavg"}
