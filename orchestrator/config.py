@@ -148,21 +148,21 @@ class ModelConfig(_Section):
 class GeneratorConfig(_Section):
     """The missing-neighbour generator of FedSage+; see `orchestrator.methods.neighgen`."""
 
-    hidden_share: float = Field(0.2, gt=0, lt=1, description="h: share of the nodes that is hidden to train on")
+    hidden_share: float = Field(0.1, gt=0, lt=1, description="h: share of the nodes that is hidden to train on")
     hide_from: Literal["all", "validation"] = Field(
         "all", description="validation: the share of the nodes outside training and test, as the reference code"
     )
     encoder_hidden: int = Field(64, ge=1)
     latent: int = Field(128, ge=1, description="length of a node's embedding")
     widths: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = Field(
-        (256, 2048), description="hidden layers of the feature generator"
+        (64, 128), description="hidden layers of the feature generator; (256, 2048) in the reference code"
     )
     candidates: int = Field(5, ge=1, description="neighbours generated for a node, of which some are drawn")
     sampler: Literal["random", "first"] = Field(
         "random", description="which candidates are drawn; first: always the first ones, as the reference code"
     )
     dropout: float = Field(0.5, ge=0, lt=1, description="in the encoder")
-    learning_rate: float = Field(1e-3, gt=0)
+    learning_rate: float = Field(3e-3, gt=0)
     weight_decay: float = Field(1e-4, ge=0)
     local_epochs: int = Field(20, ge=0, description="steps of a client alone, before the exchanges")
     exchanges: int = Field(20, ge=0, description="steps for which the other clients are asked for gradients")
