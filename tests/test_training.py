@@ -187,7 +187,15 @@ def test_a_run_that_clients_evaluate_resumes_exactly(tiny, tmp_path, model):
     """Two of six clients take part; what the others said of their models when they last trained still counts."""
     evaluation = f"evaluation={{where: clients, model: {model}}}"
     many = "data.synthetic={nodes: 900, edges: 2700, features: 6}"  # nodes, so that every round's figures differ
-    config = tiny(tmp_path, many, "method.name=fedavg", "federation={rounds: 5, cohort: 2}", evaluation)
+    config = tiny(
+        tmp_path,
+        many,
+        "clients.hops=3",
+        "federation={rounds: 5, cohort: 2}",
+        evaluation,
+        "method.name=fedavg",
+        "method={learning_rate: 3e-2, local_epochs: 6}",
+    )
     expected, results = run(config)
     assert all(
         set(result.evaluations["val"].as_dict()) == {"accuracy", "macro_f1", "counts", "undefined"}
