@@ -484,3 +484,52 @@ def test_an_audit_that_fails_ends_the_run_before_the_round_is_recorded(tiny, tmp
     assert [row["round"] for row in folder.records()] == [1]
     assert folder.load().round == 1
     assert folder.state_dir.stat().st_mode & 0o077 == 0  # it holds the simulated clients' own models
+
+
+def test_a_preparation_is_reported_checkpointed_and_not_repeated_on_resume(tiny, tmp_path):
+    generator = "{encoder_hidden: 4, latent: 3, widths: [4, 6], local_epochs: 1, exchanges: 2}"
+    config = tiny(
+        tmp_path,
+        "method.name=fedsage+",
+        "model.name=sage",
+        "evaluation.where=clients",
+        f"method.generator={generator}",
+        "federation={rounds: 3, cohort: 2}",
+    )
+    said: list[str] = []
+    whole, _ = run(config, announce=said.append)
+    assert said == [f"clients prepare together: step {k} of 2" for k in (1, 2)]
+    facts = whole.preparation()
+    assert facts["steps"] == 2 and facts["bytes"] > 0 and facts["seconds"] > 0
+    crashed = RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(config, crashed, observe=partial(crash_after, 1), announce=said.append)
+    said.clear()
+    train(config, crashed, resume=True, announce=said.append)
+    assert not said
+    assert crashed.records() == whole.records()
+
+
+def test_a_crash_before_the_first_round_keeps_the_preparation(tiny, tmp_path):
+    generator = "{encoder_hidden: 4, latent: 3, widths: [4, 6], local_epochs: 1, exchanges: 1}"
+    config = tiny(
+        tmp_path, "method.name=fedsage+", "model.name=sage", "evaluation.where=clients", f"method.generator={generator}"
+    )
+
+    class Crashing(RunFolder):
+        def append(self, record, costs):
+            raise Crash
+
+    folder = Crashing.create(config)
+    with pytest.raises(Crash):
+        train(config, folder)
+    said: list[str] = []
+    resumed = RunFolder(folder.path)
+    train(config, resumed, resume=True, announce=said.append)
+    assert not said and resumed.records() == run(config)[0].records()
+
+
+def test_personalised_runs_leave_no_common_model(tiny, tmp_path):
+    for method, network, has in (("local", "sage", False), ("fedavg", "sage", True)):
+        folder, _ = run(tiny(tmp_path, f"method.name={method}", f"model.name={network}", "evaluation.where=clients"))
+        assert (folder.path / "model.pt").exists() == has
