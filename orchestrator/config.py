@@ -224,7 +224,7 @@ class MethodConfig(_Section):
     @classmethod
     def _is_known(cls, name: str) -> str:
         if name not in METHODS:
-            raise ValueError(f"method.name = {name}: expected one of {', '.join(METHODS)}")
+            raise ValueError(f"expected one of {', '.join(METHODS)}, got {name!r}")
         return name
 
     @model_validator(mode="after")

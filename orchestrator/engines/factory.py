@@ -49,6 +49,8 @@ def vector_format(config: Config) -> VectorFormat:
 
 def round_parameters(config: Config) -> RoundParameters:
     """The public side of the round's arithmetic."""
+    if METHODS[config.method.name].rule is None:
+        raise ConfigError(f"method.name = {config.method.name} aggregates nothing: there is no round to compute")
     clip_norm, limit = config.privacy.clip_norm, vector_format(config).limit
     if clip_norm is not None and clip_norm * _LARGEST_RATIO < limit:
         raise ConfigError(

@@ -156,3 +156,9 @@ def test_no_epsilon_is_stated_for_arithmetic_that_the_proof_does_not_cover(chose
     assert privacy_plan(load_config(overrides=[*noisy, chosen])) is None
     with pytest.raises(ConfigError, match=r"^privacy\.epsilon_budget: no epsilon is proven"):
         privacy_plan(load_config(overrides=[*noisy, chosen, "privacy.epsilon_budget=50"]))
+
+
+def test_training_alone_has_no_round_to_compute_or_to_measure():
+    with pytest.raises(ConfigError, match=r"^method\.name = local aggregates nothing") as caught:
+        round_parameters(of_method("local"))
+    assert "\n" not in str(caught.value)

@@ -99,6 +99,8 @@ class Shape(Job):
         super().__post_init__()
         if self.program not in PROGRAMS:
             raise ConfigError(f"engine.program: '{self.program}' is none of {', '.join(PROGRAMS)}")
+        if self.parameters.personal:
+            raise ConfigError(f"MP-SPDZ: no program computes the personal rule {self.parameters.rule}")
         if self.program == "faithful":
             self._check_faithful()
 

@@ -103,3 +103,8 @@ def test_parties_run_as_compiled_and_encrypted():
     assert SHAPE.party_options == ["-v", "-R", "128", "-o", "no_memory_output", "-E", "40", "-e"]
     assert "-e" not in replace(SHAPE, protocol="dealer-ring").party_options  # it is always encrypted
     assert replace(SHAPE, program="faithful").compiler_options == ["-E", "semi2k", "-R", "64"]
+
+
+def test_personal_rules_have_no_program():
+    with pytest.raises(ConfigError, match="no program computes the personal rule fedpub"):
+        Shape("assisted", "semi2k", RoundParameters("fedpub", 3, embedding=4), 100)
