@@ -63,8 +63,18 @@ def test_train_prints_one_json_document(safegnn):
     assert status == 0
     document = json.loads(out, parse_constant=pytest.fail)
     metrics = ["accuracy", "auc", "delta_sp", "delta_eo"]
-    assert document.keys() == {"run", "rounds", *metrics, "ma20", "test", "undefined", "costs", "privacy"}
-    assert document["privacy"] is None
+    assert document.keys() == {
+        "run",
+        "rounds",
+        *metrics,
+        "ma20",
+        "test",
+        "undefined",
+        "costs",
+        "preparation",
+        "privacy",
+    }
+    assert document["privacy"] is None and document["preparation"] is None
     assert document["rounds"] == 2
     for group in (document, document["ma20"], document["test"]):
         assert all(0 <= group[metric] <= 1 for metric in metrics)

@@ -140,7 +140,7 @@ def test_clients_in_a_batch_are_each_pulled():
 def test_it_is_known_by_the_line_alone(monkeypatch):
     assert load_config(overrides=["method.name=fedprox"]).method.name == "fedprox"
     monkeypatch.delitem(registry.METHODS, "fedprox")
-    with pytest.raises(ConfigError, match=r"method\.name = fedprox: expected one of"):
+    with pytest.raises(ConfigError, match=r"method\.name: expected one of .*got 'fedprox'"):
         load_config(overrides=["method.name=fedprox"])
 
 

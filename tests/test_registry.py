@@ -131,4 +131,4 @@ def test_there_is_no_privacy_where_nothing_is_released(wrong):
 def test_an_unknown_method_is_told_those_that_there_are():
     with pytest.raises(ConfigError) as caught:
         load_config(overrides=["method.name=fedprox"])
-    assert str(caught.value).endswith(f"method.name = fedprox: expected one of {', '.join(METHODS)}")
+    assert str(caught.value) == f"method.name: expected one of {', '.join(METHODS)}, got 'fedprox'"
