@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from orchestrator.clients import warm_up
 from orchestrator.config import Config, load_config
 from orchestrator.engines.mpspdz.installation import Installation
 from tests.mpspdz_standin import install
+
+settings.register_profile("safegnn", deadline=None)  # how long an example takes says nothing on a busy machine
+settings.load_profile("safegnn")
 
 TINY = (
     "data.name=synthetic",
