@@ -160,7 +160,9 @@ def compare(
         str | None,
         typer.Option("--methods", help=f"Compare these instead, of {', '.join(METHODS)} and centralised."),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="With --methods: runs of each.")] = 1,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="With --methods: runs of each; default 1.")
+    ] = None,
     protocol: Protocol = None,
     program: Program = None,
     as_json: Json = False,
@@ -170,12 +172,14 @@ def compare(
     chosen = _choices("--engines", names, ("plaintext", "embedded", "mpspdz"))
     if methods and len(chosen) > 1:
         raise ConfigError(f"--engines {','.join(chosen)}: with --methods expected one")
+    if seeds is not None and not methods:
+        raise ConfigError("--seeds: engines are compared on one seed; give --methods")
     settings = _settings(preset, config, set_, data_dir, chosen[0] if methods else None, protocol, program)
     from orchestrator.clients import warm_up
 
     warm_up()
     if methods:
-        _compare_methods(settings, [name.strip() for name in methods.split(",")], seeds, as_json)
+        _compare_methods(settings, [name.strip() for name in methods.split(",")], seeds or 1, as_json)
         return
     from orchestrator.comparison import compare as run
 

@@ -449,9 +449,10 @@ for _yaml in (_Loader, _Dumper):
 
 
 def preset_names() -> list[str]:
-    """Names of the presets that ship with the package."""
+    """Names of the presets that ship with the package; parts of presets, whose files begin with _, are none."""
     folder = resources.files("orchestrator") / "presets"
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    names = (entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def load_config(presets: Sequence[str] = (), file: Path | None = None, overrides: Sequence[str] = ()) -> Config:

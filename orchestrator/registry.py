@@ -16,7 +16,8 @@ class Method:
         client: ``module:class`` of its `orchestrator.methods.base.LocalMethod`.
         rule: key of `mpc_programs.rules.RULES`, by which its updates are aggregated; None: nothing is.
         networks: names of the networks that it can train; none named: all.
-        personal: every client has a model of its own, and there is no global one.
+        personal: every client has a model of its own, and there is no global one. A test sees that the rule says the
+            same; settings and learning know nothing of rules.
     """
 
     client: str

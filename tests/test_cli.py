@@ -88,6 +88,17 @@ def test_train_prints_one_json_document(safegnn):
     assert [line.split()[:2] for line in err.splitlines()] == [["round", "1/2"], ["round", "2/2"]]
 
 
+def test_compare_of_methods_prints_its_table_or_one_json_document(safegnn):
+    methods = ("compare", *SETTINGS, "--methods", "local,fedavg", "--set", "evaluation.where=clients")
+    status, out, err = safegnn(*methods, "--seeds", "2", "--json")
+    assert status == 0 and "round 1/8  local  val accuracy" in err
+    document = json.loads(out, parse_constant=pytest.fail)
+    assert document["seeds"] == 2 and len(document["scores"]) == 4
+    assert {score["method"] for score in document["scores"]} == {"local", "fedavg"}
+    status, out, _ = safegnn(*methods)
+    assert status == 0 and "| local | " in out and "over 1 seeds" in out
+
+
 def test_train_prints_a_table_and_the_folder(safegnn):
     status, out, _ = safegnn("train", *SETTINGS, "--set", "run.dir='runs/[bold] :smile:'")
     assert status == 0
@@ -266,6 +277,9 @@ def test_help_is_no_failure(safegnn, arguments):
         (("train", "--resume", "none", "--engine", "plaintext"), 2, ("--resume",)),
         (("compare", "--preset", "nope"), 2, ("unknown preset 'nope'",)),
         (("compare", "--preset", "nba", "--data-dir", "none"), 1, ("none",)),
+        (("compare", "--seeds", "2"), 2, ("--seeds", "--methods")),
+        (("compare", "--methods", "fedavg", "--engines", "plaintext,embedded"), 2, ("--engines", "expected one")),
+        (("compare", "--methods", "fedprox"), 2, ("--methods fedprox", "fedpub", "centralised")),
         (("data", "info", "nope"), 2, ("unknown preset 'nope'",)),
         (("data", "info", "synthetic", "--set", "data.synthetic.nodes=1"), 2, ("data.synthetic.nodes",)),
         (("data", "fetch", "nope"), 1, ("nope",)),

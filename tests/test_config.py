@@ -269,7 +269,7 @@ def test_a_preset_lies_on_those_that_it_names():
     config = load_config(["fedsage-plus-cora-louvain-5"])
     assert (config.method.name, config.model.name) == ("fedsage+", "sage")
     assert (config.data.name, config.clients.partition, config.clients.count) == ("cora", "louvain", 5)
-    below = load_config(["fedsage"])
+    below = load_config(["fedsage-cora-louvain-5"])
     assert (
         config.method.learning_rate == below.method.learning_rate
         and config.federation.rounds == below.federation.rounds
@@ -279,7 +279,11 @@ def test_a_preset_lies_on_those_that_it_names():
 @pytest.mark.parametrize("preset", [name for name in preset_names() if name.startswith("fed")])
 def test_presets_of_personalised_methods_are_whole_and_valid(preset):
     config = load_config([preset])
-    if config.data.name == "synthetic":  # a part of others
-        return
     assert preset.endswith(f"-{config.data.name}-{config.clients.partition}-{config.clients.count}")
     assert config.federation.cohort == config.clients.count and config.evaluation.where == "clients"
+
+
+def test_parts_of_presets_are_no_presets():
+    assert not [name for name in preset_names() if name.startswith("_")]
+    with pytest.raises(ConfigError, match="unknown preset '_fedpub'"):
+        load_config(["_fedpub"])

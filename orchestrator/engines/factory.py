@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, replace
 
-from mpc_programs.rules import RULES, RoundParameters
+from mpc_programs.rules import RoundParameters
 from orchestrator.config import Config
 from orchestrator.engines.alone import NoEngine
 from orchestrator.engines.base import Engine, Terms
@@ -76,13 +76,12 @@ def round_parameters(config: Config) -> RoundParameters:
 
 def _check_personal(config: Config) -> None:
     """Raises ConfigError, naming all settings at fault, where a personal rule meets what it is not defined for."""
-    if not RULES[METHODS[config.method.name].rule].personal:
+    if not METHODS[config.method.name].personal:
         return
     engine, privacy = config.engine, config.privacy
     wrong = {
         "engine.name = mpspdz": engine.name == "mpspdz",
         f"engine.program = {engine.program}": engine.name == "embedded" and engine.program != "assisted",
-        "federation.sampling = with_replacement": config.federation.sampling == "with_replacement",
         f"privacy.clip_norm = {privacy.clip_norm}": privacy.clip_norm is not None,
         f"privacy.noise_multiplier = {privacy.noise_multiplier:g}": privacy.noise_multiplier > 0,
     }

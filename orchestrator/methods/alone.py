@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from orchestrator.config import Config
 from orchestrator.graphs.graph import Graph
@@ -31,9 +33,17 @@ class Alone(AdamTraining):
     def _finish(self, trained: np.ndarray) -> None:
         self._own = trained.copy()
 
+    def predict(self, parameters: np.ndarray, own: bool) -> np.ndarray:
+        model = self._own if own and self._own is not None else parameters
+        return self._predictions(self._predicting(model))
+
+    def _predicting(self, model: np.ndarray) -> Tensor:
+        """The network that predicts, float32, shape (d,)."""
+        return torch.tensor(model, dtype=torch.float32)
+
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | ({} if self._own is None else {"own": self._own.copy()})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._own = self._trained = np.array(state["own"], np.float64) if "own" in state else None
+        self._own = np.array(state["own"], np.float64) if "own" in state else None

@@ -38,7 +38,7 @@ class LocalMethod(ABC):
     client asks a question, every other client answers it, and the asker hears the answers.
 
     Attributes:
-        graph: the client's own subgraph.
+        graph: the client's own subgraph; its labels and masks suffice.
     """
 
     graph: Graph

@@ -107,10 +107,6 @@ class FedPub(Alone):
     def receive(self, parameters: np.ndarray) -> None:
         self._own, self._pulled = parameters.copy(), True
 
-    def predict(self, parameters: np.ndarray, own: bool) -> np.ndarray:
-        model = self._own if own and self._own is not None else parameters
-        return self._predictions(self._predicting(model))
-
     def _predicting(self, model: np.ndarray) -> Tensor:
         """The network that predicts: masked, without entries below the threshold. Args: model: float64, shape (d,)."""
         both = torch.tensor(np.concatenate([model, self._mask]), dtype=torch.float32)
@@ -130,7 +126,7 @@ class FedPub(Alone):
     def _embedding(self, model: Tensor) -> np.ndarray:
         """The mean over the community graph's nodes of the second layer's output, scaled to length 1."""
         with torch.no_grad():
-            tensors = _community_tensors(self.graph.num_features, self.config.seed)
+            tensors = _community_tensors(self.network.num_features, self.config.seed)
             mean = self.network.embeddings(model, tensors).double().mean(dim=0).numpy()
         length = np.linalg.norm(mean)
         return mean / length if length > 0 else mean

@@ -26,6 +26,7 @@ class FedSagePlus(FedAvg):
 
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
         super().__init__(graph, config, client)
+        self._unmended = graph
         self._generator: NeighbourGenerator | None = None
         self._generated: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -37,7 +38,7 @@ class FedSagePlus(FedAvg):
     def ask(self, step: int) -> Mapping[str, np.ndarray]:
         if step == 0:
             settings = self.config.method.generator
-            self._generator = NeighbourGenerator(self.graph, settings, self.config.seed, self.client)
+            self._generator = NeighbourGenerator(self._unmended, settings, self.config.seed, self.client)
             self._generator.train_locally(settings.local_epochs)
         return self._in_training().question() if _exchanges(self.config) else {}
 
@@ -60,7 +61,7 @@ class FedSagePlus(FedAvg):
     def _mend(self, owners: np.ndarray, features: np.ndarray) -> None:
         """Learn from the graph with these neighbours: int64, shape (g,), and float32, shape (g, f)."""
         self._generated = owners, features
-        self._see(mend(self.graph, owners, features))
+        self._see(mend(self._unmended, owners, features))
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()

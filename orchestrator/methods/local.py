@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -38,7 +39,9 @@ class AdamTraining(LocalMethod):
     """
 
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
-        self.graph = graph
+        # Features and edges are in the network's tensors; a second copy would double what large clients hold.
+        nothing = np.empty((graph.num_nodes, 0), np.float32)
+        self.graph = replace(graph, features=nothing, edges=np.empty((2, 0), np.int64))
         self.config = config
         self.client = client
         self._see(graph)
@@ -105,7 +108,8 @@ class AdamTraining(LocalMethod):
             else:
                 trained = client._start_untrained(parameters)
                 scores = client._scores_untrained(trained)
-            client._trained = trained
+            if client.config.evaluation.model == "trained":
+                client._trained = trained.copy()
             client._finish(trained)
             delta = parameters - trained[: len(parameters)]
             norm = float(np.linalg.norm(delta))

@@ -22,19 +22,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from scipy.sparse import csr_array
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import parameters_to_vector
 from torch_geometric.nn import SAGEConv
 
 from orchestrator.config import GeneratorConfig
 from orchestrator.graphs.graph import Graph
-from orchestrator.methods.impairment import impair, mend
+from orchestrator.methods.impairment import impair
 from orchestrator.seeding import derived_seed, seeded_generator
 
 __all__ = ["NeighbourGenerator", "nearest", "nearest_neighbour"]
@@ -200,35 +200,6 @@ class NeighbourGenerator:
         self._encoder.train()
         features = self._generate(prediction.noisy, prediction.chosen)
         return _owners(prediction.chosen).numpy(), features.numpy()
-
-    def mended(self) -> Graph:
-        """The client's whole graph with them."""
-        return mend(self.graph, *self.generated())
-
-    def state_dict(self) -> dict[str, Any]:
-        """Parameters and Adam's moments as one vector each, float32, and the number of steps taken."""
-        states = [self._optimizer.state[parameter] for parameter in self._networks.parameters() if self._steps]
-        moments = {
-            name: torch.cat([state[name].flatten() for state in states]).numpy()
-            for name in ("exp_avg", "exp_avg_sq")
-            if states
-        }
-        parameters = parameters_to_vector(self._networks.parameters()).detach().numpy()
-        return {"steps": self._steps, "parameters": parameters, **moments}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned for the same graph, settings, seed and client."""
-        self._steps = int(state["steps"])
-        self._optimizer.state.clear()
-        parameters = list(self._networks.parameters())
-        with torch.no_grad():
-            vector_to_parameters(torch.tensor(state["parameters"]), parameters)
-        sizes = [parameter.numel() for parameter in parameters]
-        for name in ("exp_avg", "exp_avg_sq"):
-            if name in state:
-                for parameter, part in zip(parameters, torch.tensor(state[name]).split(sizes), strict=True):
-                    self._optimizer.state[parameter]["step"] = torch.tensor(float(self._steps))
-                    self._optimizer.state[parameter][name] = part.view_as(parameter).clone()
 
     @contextmanager
     def _random(self, *purpose: str | int) -> Iterator[None]:

@@ -242,3 +242,14 @@ def test_a_method_that_says_nothing_of_batches_trains_one_after_the_other(make_g
             pass
 
     assert Counting.train_together([Counting(None, None, c) for c in (5, 2)], np.zeros(1)) == [5, 2]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_client_holds_its_graph_once(make_graph, name):
+    """Ten thousand clients, or one of a million edges: features and edges are in the network's tensors only."""
+    graph = make_graph()
+    client = create(graph, config(name), 0)
+    client.train(start(graph))
+    assert client.graph.features.size == client.graph.edges.size == 0
+    np.testing.assert_array_equal(client.graph.labels, graph.labels)
+    assert client._trained is None  # nobody asks for what it trained
