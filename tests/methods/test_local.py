@@ -249,7 +249,7 @@ def test_a_client_holds_its_graph_once(make_graph, name):
     """Ten thousand clients, or one of a million edges: features and edges are in the network's tensors only."""
     graph = make_graph()
     client = create(graph, config(name), 0)
-    client.train(start(graph))
+    client.train(start(name, graph))
     assert client.graph.features.size == client.graph.edges.size == 0
     np.testing.assert_array_equal(client.graph.labels, graph.labels)
     assert client._trained is None  # nobody asks for what it trained
