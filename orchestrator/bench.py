@@ -183,8 +183,8 @@ def bench(
             result = engine.aggregate(number, range(rule.cohort))
             if rule.personal:
                 _, expected = float64_personal(model, rule, uploads)
-                places = enumerate(zip(result.answers, keypairs, strict=True))
-                released = np.stack([engine.decoder(*pair, number, slot, slot) for slot, pair in places])
+                places = ((result.answers[slot], keypairs[slot], number, slot, slot) for slot in range(rule.cohort))
+                released = np.stack([engine.decoder(*place) for place in places])
             else:
                 expected = float64_aggregate(model, rule, clip_norm, uploads)
                 model = released = result.parameters

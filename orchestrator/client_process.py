@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from orchestrator.config import Config
 from orchestrator.engines.base import Decoder, Encoder
-from orchestrator.errors import RunError, SafeGNNError
+from orchestrator.errors import PeerLostError, RunError, SafeGNNError
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import LocalMethod, method_class
 from orchestrator.runs import read_arrays, write_atomically
@@ -103,13 +103,28 @@ class Train(Order):
 
     def carry_out(self, clients: Clients, connection: Connection) -> None:
         for batch in _batches(self.places, clients.config.clients.batch):
-            members = [clients[c] for _, c in batch]
-            updates = type(members[0]).train_together(members, self.parameters)
+            try:
+                members = [clients[c] for _, c in batch]
+                updates = type(members[0]).train_together(members, self.parameters)
+            except Exception as error:
+                for slot, c in batch:
+                    connection.send(("upload", (slot, c, self._missing(c, error), None)))
+                continue
             for (slot, c), update in zip(batch, updates, strict=True):
                 arguments = (update.delta, update.norm, update.scores, self.round, slot, c)
                 key = {"reply_key": clients.keypair(c).public_key} if self.keyed else {}
-                plain = self.audit(*arguments) if self.audit else None
-                connection.send(("upload", (slot, c, self.encoder(*arguments, **key), plain)))
+                try:
+                    plain = self.audit(*arguments) if self.audit else None
+                    upload = self.encoder(*arguments, **key)
+                except Exception as error:
+                    upload, plain = self._missing(c, error), None
+                connection.send(("upload", (slot, c, upload, plain)))
+
+    def _missing(self, client: int, error: Exception) -> SafeGNNError:
+        """What stands for the upload of a client that failed: the round can go on without it."""
+        if isinstance(error, SafeGNNError):
+            return error
+        return PeerLostError(f"client {client}", "local training", self.round, _where(error))
 
 
 @dataclass(frozen=True)
@@ -237,9 +252,13 @@ def serve(
         except ConnectionError:
             return  # the orchestrator has gone
         except Exception as error:
-            # Where it happened, but not what was said: an exception's text may hold the client's data.
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            connection.send(("failed", f"{type(error).__name__} in {Path(where.filename).name}, line {where.lineno}"))
+            connection.send(("failed", _where(error)))
+
+
+def _where(error: Exception) -> str:
+    """Where it happened, but not what was said: an exception's text may hold the client's data."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {Path(where.filename).name}, line {where.lineno}"
 
 
 def _batches(places: Sequence[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:

@@ -39,7 +39,7 @@ from orchestrator.client_process import (
 )
 from orchestrator.config import Config
 from orchestrator.engines.base import Decoder, Encoder
-from orchestrator.errors import PeerLostError, PeerTimeoutError
+from orchestrator.errors import PeerLostError, PeerTimeoutError, SafeGNNError
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import method_class
 
@@ -83,10 +83,12 @@ class Trained:
 
     Attributes:
         audits: the plaintext uploads by slot where asked for, else empty.
+        missing: by slot, why a client has no upload: its training failed, or it refused to encode its update.
         seconds: from the order to the last answer.
     """
 
-    audits: list[Any]
+    audits: dict[int, Any]
+    missing: dict[int, SafeGNNError]
     seconds: float
 
 
@@ -157,12 +159,15 @@ class ClientPool:
 
         Raises:
             PeerLostError, PeerTimeoutError: naming the clients whose process failed.
-            SafeGNNError: what a client itself refused, e.g. RangeError.
         """
         started = time.perf_counter()
         audits: dict[int, Any] = {}
+        missing: dict[int, SafeGNNError] = {}
 
         def take(slot: int, client: int, upload: Any, plain: Any) -> None:
+            if isinstance(upload, SafeGNNError):
+                missing[slot] = upload
+                return
             if audit:
                 audits[slot] = plain
             deliver(slot, client, upload)
@@ -172,14 +177,15 @@ class ClientPool:
             places = [(slot, c) for slot, c in enumerate(cohort) if c in members]
             orders[k] = Train(k, round, places, parameters, encoder, keyed, audit)
         self._all("local training", round, orders, take)
-        return Trained([audits[slot] for slot in sorted(audits)], time.perf_counter() - started)
+        return Trained(audits, dict(sorted(missing.items())), time.perf_counter() - started)
 
     def deliver(
-        self, round: int, cohort: Sequence[int], answers: Sequence[Any], decoder: Decoder, reveal: bool = False
+        self, round: int, cohort: Sequence[int], answers: Mapping[int, Any], decoder: Decoder, reveal: bool = False
     ) -> dict[int, np.ndarray]:
-        """Give every client of the cohort the answer to its upload, which only that client can open.
+        """Give clients of the cohort the answers to their uploads, which only they can open.
 
         Args:
+            answers: by slot; who was left out of the round has none.
             reveal: return what they opened, by slot; for simulations that are audited.
 
         Raises:
@@ -187,7 +193,7 @@ class ClientPool:
         """
         orders = {}
         for k, members in self._divided(cohort).items():
-            own = [(slot, c, answers[slot]) for slot, c in enumerate(cohort) if c in members]
+            own = [(slot, c, answers[slot]) for slot, c in enumerate(cohort) if c in members and slot in answers]
             orders[k] = Deliver(round, own, decoder, reveal)
         return _merged(self._all("delivery", round, orders))
 

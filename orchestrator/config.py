@@ -243,6 +243,21 @@ class FederationConfig(_Section):
     sampling: Literal["distinct", "with_replacement", "poisson"] = Field(
         "distinct", description="poisson: every client with probability cohort / clients.count, so cohorts vary in size"
     )
+    min_cohort: int | None = Field(
+        None,
+        ge=0,
+        description="a round goes on without clients whose upload is missing or refused, as long as so many are left; "
+        "null: cohort where noise is scaled to that size (privacy.sensitivity: bounded_weights, distinct cohorts), 0 "
+        "with sampling: poisson, else the smaller of cohort and 4",
+    )
+
+    @model_validator(mode="after")
+    def _least_fits(self) -> FederationConfig:
+        if self.min_cohort is not None and self.min_cohort > self.cohort:
+            raise ValueError(
+                f"federation.min_cohort = {self.min_cohort} is larger than federation.cohort = {self.cohort}"
+            )
+        return self
 
 
 class QuantileConfig(_Section):
@@ -413,6 +428,11 @@ class Config(_Section):
                     "privacy.sensitivity = bounded_weights is not proven for federation.sampling = with_replacement, "
                     "where one client may hold several places"
                 )
+        if sampling == "poisson" and self.federation.min_cohort and privacy.noise_multiplier > 0:
+            raise ValueError(
+                f"federation.min_cohort = {self.federation.min_cohort}: with federation.sampling = poisson and noise "
+                "every cohort's round is released, however small; whether one is would show who takes part"
+            )
         if sampling == "distinct" and privacy.accountant == "pld" and privacy.noise_multiplier > 0:
             raise ValueError(
                 "privacy.accountant = pld needs federation.sampling = poisson: there is no privacy loss distribution "

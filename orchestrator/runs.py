@@ -291,9 +291,11 @@ class RunFolder:
 
 
 def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers only, nested names joined with '_': `val_accuracy`."""
+    """Numbers only, nested names joined with '_': `val_accuracy`; lists are left out."""
     row: dict[str, Any] = {}
     for key, value in record.items():
+        if isinstance(value, list):
+            continue
         if isinstance(value, Mapping):
             if key != "undefined":
                 row.update({f"{key}_{name}": item for name, item in _flat(value).items()})

@@ -12,20 +12,21 @@ import numpy as np
 
 from orchestrator.classification import ClientsEvaluation
 from orchestrator.client_process import single_threaded
-from orchestrator.clients import ClientPool, Trained
+from orchestrator.clients import ClientPool
 from orchestrator.config import Config, FederationConfig
 from orchestrator.engines.base import Encoder, Engine, RoundCost
 from orchestrator.engines.factory import (
     clip_limits,
     create_engine,
     error_bound,
+    min_cohort,
     privacy_plan,
     round_parameters,
     round_terms,
     vector_format,
     with_clip_norm,
 )
-from orchestrator.engines.plaintext import AuditEncoder, float64_aggregate, float64_personal, plain_encoder
+from orchestrator.engines.plaintext import AuditEncoder, PlainUpload, float64_aggregate, float64_personal, plain_encoder
 from orchestrator.errors import ConfigError, ProtocolError, RunError
 from orchestrator.evaluation import round_evaluation
 from orchestrator.graphs import client_graphs, load_graph
@@ -59,7 +60,8 @@ class RoundResult:
         within: the released, noisy number of updates whose norm was at most C, where C follows their quantile.
         epsilon: an outsider's, after this round, at the delta of the settings; None where none can be stated.
         facts: further figures, means over the clients.
-        weights: how much each client of the cohort took from each, float64 (q, q), as far as this is known to anybody.
+        weights: how much each client that took part took from each, float64 (q, q), as far as anybody knows.
+        left_out: by slot, why a client of the cohort had no part in the aggregate.
     """
 
     round: int
@@ -75,13 +77,16 @@ class RoundResult:
     epsilon: float | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
     weights: np.ndarray | None = None
+    left_out: Mapping[int, str] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """What `metrics.jsonl` holds; the same keys in every round, audited or not, for the columns of the CSV."""
         evaluations = {mask: evaluation.as_dict() for mask, evaluation in self.evaluations.items()}
         audit = {"model_difference": self.difference, "model_difference_bound": self.bound}
         clip = {"clip_norm": self.clip_norm, "updates_within_clip_norm": self.within}
-        return {"round": self.round, **evaluations, **audit, **clip, "epsilon": self.epsilon, **self.facts}
+        left_out = [{"client": self.cohort[slot], "reason": reason} for slot, reason in sorted(self.left_out.items())]
+        who = {"clients_left_out": len(left_out), "left_out": left_out}
+        return {"round": self.round, **evaluations, **audit, **clip, "epsilon": self.epsilon, **who, **self.facts}
 
     def costs(self) -> dict[str, float]:
         """What `costs.csv` holds; bytes per server, or per client of the cohort."""
@@ -172,7 +177,7 @@ def train(
             checkpoint = replace(checkpoint, states=pool.save(0, range(len(clients)), folder.state_dir))
             folder.save(checkpoint)
             folder.save_preparation({"steps": steps, "seconds": time.perf_counter() - started, "bytes": sent})
-        personal = METHODS[config.method.name].personal
+        personal, least = METHODS[config.method.name].personal, min_cohort(config)
 
         def begin(number: int, clip_norm: float | None) -> list[int] | None:
             """The cohort of a round, for which preparations begin; None where training ends before the round."""
@@ -196,6 +201,8 @@ def train(
                 _auditor(config) if audit else None,
                 keyed=personal,
             )
+            if len(cohort) - len(trained.missing) < least:
+                raise next(iter(trained.missing.values()))
             evaluation.trained(number, cohort, model)
             if budget is not None:
                 budget.charge(number)
@@ -209,7 +216,9 @@ def train(
                 opened = [received[slot] for slot in sorted(received)]
             elif aggregation.parameters is not None:
                 opened = [aggregation.parameters]
-            difference, bound = _audit(with_clip_norm(config, clip_norm), number, model, opened, trained)
+            left_out = {**aggregation.left_out, **{slot: str(error) for slot, error in trained.missing.items()}}
+            audits = [upload for slot, upload in sorted(trained.audits.items()) if slot not in left_out]
+            difference, bound = _audit(with_clip_norm(config, clip_norm), number, model, opened, audits)
             if aggregation.parameters is not None:
                 model = aggregation.parameters
             evaluation.aggregated(number, cohort, model)
@@ -227,6 +236,7 @@ def train(
                 None if budget is None else budget.epsilon,
                 evaluation.facts(),
                 aggregation.weights,
+                left_out,
             )
             folder.append(result.record(), result.costs())
             unsaved.update(cohort)
@@ -236,7 +246,8 @@ def train(
                 folder.save(checkpoint)
                 unsaved.clear()
                 if aggregation.weights is not None and cohort:
-                    folder.save_weights(cohort, aggregation.weights)
+                    present = [c for slot, c in enumerate(cohort) if slot not in aggregation.left_out]
+                    folder.save_weights(present, aggregation.weights)
             log(result)
             observe(result)
             number, cohort, clip_norm = number + 1, following, adapted
@@ -279,25 +290,26 @@ def _auditor(config: Config) -> Encoder | None:
 
 
 def _audit(
-    config: Config, round: int, before: np.ndarray, after: Sequence[np.ndarray], trained: Trained
+    config: Config, round: int, before: np.ndarray, after: Sequence[np.ndarray], audits: Sequence[PlainUpload]
 ) -> tuple[float | None, float | None]:
     """The largest difference from float64 aggregation of the same uploads, and its bound; None without an audit.
 
     Args:
-        after: the released model, or that of every client of the cohort; none where nothing is aggregated.
+        after: the released model, or that of every client that took part; none where nothing is aggregated.
+        audits: the plaintext of the uploads that were aggregated.
 
     Raises:
         ProtocolError: the bound is exceeded; nothing of the round has been recorded yet.
     """
-    if not trained.audits or not after:
+    if not audits or not after:
         return None, None
     parameters = round_parameters(config)
     if METHODS[config.method.name].personal:
-        _, expected = float64_personal(before, parameters, trained.audits)
+        _, expected = float64_personal(before, parameters, audits)
     else:
-        expected = [float64_aggregate(before, parameters, config.privacy.clip_norm, trained.audits)]
-    largest = max(float(np.abs(upload.delta).max(initial=0.0)) for upload in trained.audits)
-    bound = error_bound(config, len(trained.audits), largest)
+        expected = [float64_aggregate(before, parameters, config.privacy.clip_norm, audits)]
+    largest = max(float(np.abs(upload.delta).max(initial=0.0)) for upload in audits)
+    bound = error_bound(config, len(audits), largest)
     difference = max(float(np.abs(own - exact).max()) for own, exact in zip(after, expected, strict=True))
     if not difference <= bound:
         reason = f"the model differs from float64 by {difference:.3g}, more than the bound {bound:.3g}"

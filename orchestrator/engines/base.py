@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.errors import ConfigError
+from orchestrator.errors import CohortError, ConfigError
 from orchestrator.sharing.envelope import Keypair
 
-__all__ = ["Aggregation", "Decoder", "Encoder", "Engine", "RoundCost", "Terms", "check_terms"]
+__all__ = ["Aggregation", "Decoder", "Encoder", "Engine", "RoundCost", "Terms", "check_terms", "too_few"]
 
 
 class Encoder(Protocol):
@@ -112,20 +112,34 @@ class Aggregation:
         cost: of the round.
         within: how many updates had a norm of at most C, with noise; None where they were not counted.
         answers: under a personal rule, by slot, what the orchestrator carries to the client; for `Engine.decoder`.
-        weights: alpha, float64 (q, q), of a personal rule on the plaintext engine; no other one knows them.
+        weights: alpha, float64 (q, q), of a personal rule on the plaintext engine; no other one knows them. In the
+            order of the slots that were not left out.
+        left_out: by slot, why a client's upload was not used.
     """
 
     parameters: np.ndarray | None
     cost: RoundCost
     within: float | None = None
-    answers: Sequence[Any] | None = None
+    answers: Mapping[int, Any] | None = None
     weights: np.ndarray | None = None
+    left_out: Mapping[int, str] = field(default_factory=dict)
 
 
 def check_terms(parameters: RoundParameters, terms: Terms) -> None:
     """Raises ConfigError where a personal rule's updates would be clipped or noised: it has neither."""
     if parameters.personal and terms != Terms():
         raise ConfigError(f"privacy: {parameters.rule} gives every client its own model, without clipping or noise")
+
+
+def too_few(round: int, cohort: Sequence[int], left_out: Mapping[int, str], least: int) -> CohortError:
+    """The error of a round in which fewer clients than `least` can take part, who names those that were left out."""
+    numbers = [cohort[slot] for slot in sorted(left_out)]
+    who = f"client{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:4]))}{', ...' if numbers[4:] else ''}"
+    reason = left_out[min(left_out)] if left_out else "nobody was asked"
+    remain = (
+        f"{len(cohort) - len(left_out)} of {len(cohort)} clients remain, fewer than federation.min_cohort = {least}"
+    )
+    return CohortError(who if numbers else "cohort", "upload", round, f"{reason}; {remain}")
 
 
 class Engine(ABC):
@@ -162,16 +176,22 @@ class Engine(ABC):
 
     @abstractmethod
     def submit(self, round: int, slot: int, client: int, upload: Any) -> None:
-        """Take one client's upload, as its encoder made it, while other clients may still be training."""
+        """Take one client's upload, as its encoder made it, while other clients may still be training.
+
+        Whatever is wrong with it costs that client its part: `Aggregation.left_out` says so.
+        """
 
     @abstractmethod
     def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
-        """Aggregate what was submitted for every slot of the cohort, which `prepare` was told the size of.
+        """Aggregate what was submitted for the slots of the cohort, which `prepare` was told the size of.
 
-        A cohort may be empty: what is released then is the model as it was, with noise as in any other round, and under
+        Weights are computed over those whose uploads came and are whole; who is left out has no part in the result. A
+        cohort may be empty: what is released then is the model as it was, with noise as in any other round, and under
         a personal rule nothing. A round that was not prepared is one on the terms that the engine was made with.
 
         Raises:
+            CohortError: fewer clients can take part than the engine was told to ask for. Nothing was released, and the
+                next round can be one of another cohort.
             ProtocolError: naming peer, phase and round; the engine must then be closed, or started again with the
                 last model that was released.
             RangeError: the model left the representable range.

@@ -24,12 +24,16 @@ __all__ = [
     "clip_limits",
     "create_engine",
     "error_bound",
+    "min_cohort",
     "privacy_plan",
     "round_parameters",
     "round_terms",
     "vector_format",
     "with_clip_norm",
 ]
+
+_HIDING = 4
+"""In a smaller cohort without noise a member learns much of the others."""
 
 _LARGEST_RATIO = 2.0**20
 """Update norms up to this many times the clip norm are clipped on shares; the documented domain of the clip."""
@@ -72,6 +76,18 @@ def round_parameters(config: Config) -> RoundParameters:
     )
     check_fixed_denominator(parameters)
     return parameters
+
+
+def min_cohort(config: Config) -> int:
+    """The least number of clients whose round is released; see `FederationConfig.min_cohort`."""
+    federation, privacy = config.federation, config.privacy
+    if federation.min_cohort is not None:
+        return federation.min_cohort
+    if federation.sampling == "poisson":
+        return 0
+    if privacy.noise_multiplier > 0 and privacy.sensitivity == "bounded_weights":
+        return federation.cohort
+    return min(federation.cohort, _HIDING)
 
 
 def _check_personal(config: Config) -> None:
@@ -225,6 +241,7 @@ def _sensitivity(config: Config) -> float:
         config.privacy.sensitivity,
         "poisson" if poisson else "fixed",
         largest_cohort=config.clients.count if poisson else None,
+        least_cohort=None if poisson else min_cohort(config),
     )
 
 
@@ -242,7 +259,8 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
     parameters, usual, chosen = round_parameters(config), asdict(round_terms(config)), config.engine
     privacy_plan(config)  # refuses what cannot be accounted for
     if chosen.name == "plaintext":
-        return PlaintextEngine(parameters, **usual, vectors=vector_format(config) if usual["noise_stddev"] else None)
+        simulated = vector_format(config) if usual["noise_stddev"] else None
+        return PlaintextEngine(parameters, **usual, vectors=simulated, min_cohort=min_cohort(config))
     kind = {"embedded": EmbeddedEngine, "mpspdz": MpSpdzEngine}[chosen.name]
     own = {
         "embedded": {"preprocessing": chosen.preprocessing},
@@ -257,5 +275,6 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
         ports=chosen.ports,
         certificates=chosen.certificates,
         commands=commands,
+        min_cohort=min_cohort(config),
         **own[chosen.name],
     )

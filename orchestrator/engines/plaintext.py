@@ -11,7 +11,7 @@ import numpy as np
 from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RULES, RoundParameters, factors
 from orchestrator.engines.admission import admit
-from orchestrator.engines.base import Aggregation, Decoder, Encoder, Engine, RoundCost, Terms, check_terms
+from orchestrator.engines.base import Aggregation, Decoder, Encoder, Engine, RoundCost, Terms, check_terms, too_few
 from orchestrator.errors import RangeError
 from orchestrator.sharing.envelope import Keypair
 from orchestrator.sharing.fixed_point import VectorFormat
@@ -194,14 +194,16 @@ class PlaintextEngine(Engine):
         noise_stddev: float = 0.0,
         count_stddev: float | None = None,
         vectors: VectorFormat | None = None,
+        min_cohort: int = 0,
     ) -> None:
         """
         Args:
             parameters: the public side of the round's arithmetic.
             clip_norm, noise_stddev, count_stddev: the usual `Terms` of a round; deviations are those of one server.
             vectors: the format of the shares that are simulated; None simulates none, and takes updates as they are.
+            min_cohort: the least number of clients whose round is released.
         """
-        self._parameters, self._vectors = parameters, vectors
+        self._parameters, self._vectors, self._min_cohort = parameters, vectors, min_cohort
         self._terms = self._usual = Terms(clip_norm, noise_stddev, count_stddev)
         check_terms(parameters, self._usual)
         self._model = np.zeros(0)
@@ -223,22 +225,28 @@ class PlaintextEngine(Engine):
         check_terms(self._parameters, self._terms)
 
     def submit(self, round: int, slot: int, client: int, upload: PlainUpload) -> None:
-        self._uploads[slot] = upload
+        if isinstance(upload, PlainUpload) and upload.delta.shape == self._model.shape:
+            self._uploads[slot] = upload
 
     def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
         started = time.perf_counter()
-        uploads, terms, within = [self._uploads.pop(slot) for slot in range(len(cohort))], self._terms, None
-        size = self._model.nbytes
+        slots, terms, within = sorted(self._uploads), self._terms, None
+        uploads, size = [self._uploads.pop(slot) for slot in slots], self._model.nbytes
+        left_out = {slot: "nothing arrived" for slot in range(len(cohort)) if slot not in slots}
+        if len(uploads) < self._min_cohort:
+            raise too_few(round, cohort, left_out, self._min_cohort)
         if self._parameters.personal:
             weights, models = float64_personal(self._model, self._parameters, uploads)
             cost = self._cost(started, size if cohort else 0, size if cohort else 0)
-            return Aggregation(None, cost, answers=list(models), weights=weights)
+            answers = dict(zip(slots, models, strict=True))
+            return Aggregation(None, cost, answers=answers, weights=weights, left_out=left_out)
         self._model = float64_aggregate(self._model, self._parameters, terms.clip_norm, uploads)
         if terms.noise_stddev:
             self._model = self._model + _noise(terms.noise_stddev, len(self._model))
         if terms.count_stddev is not None and terms.clip_norm is not None:
             within = sum(upload.norm <= terms.clip_norm for upload in uploads) + float(_noise(terms.count_stddev, 1)[0])
-        return Aggregation(self._model.copy(), self._cost(started, size if cohort else 0, size), within)
+        cost = self._cost(started, size if cohort else 0, size)
+        return Aggregation(self._model.copy(), cost, within, left_out=left_out)
 
     def close(self) -> None:
         pass

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.sharing.envelope import ANSWER, Keypair, seal
-from orchestrator.sharing.message import Header, pack, unpack
+from orchestrator.sharing.envelope import ANSWER, SEAL_BYTES, Keypair, seal
+from orchestrator.sharing.message import Header, message_bytes, pack, unpack
 
 __all__ = ["open_answer", "seal_answer"]
 
@@ -23,16 +23,16 @@ def seal_answer(share: np.ndarray, header: Header, reply_key: bytes) -> bytes:
     Raises:
         ValueError: nothing can be sealed to such a key.
     """
-    return seal(pack(header, {"share": share.astype("<u8").tobytes()}), reply_key, ANSWER)
+    return seal(pack(header, {"share": share.astype("<u8").tobytes()}, "answer"), reply_key, ANSWER)
 
 
 def open_answer(envelope: bytes, keypair: Keypair, expected: Header, length: int) -> np.ndarray:
     """A server's share, uint64 (d,). Args: length: d.
 
     Raises:
-        ValueError: with the reason, if it is damaged, malformed, or meant for another place in another round.
+        ValueError: with the reason, if it is damaged, has another length, or is meant for another place or round.
     """
-    share = unpack(keypair.open(envelope, ANSWER), expected, "answer").get("share", b"")
-    if not isinstance(share, bytes) or len(share) != 8 * length:
-        raise ValueError(f"the answer's field 'share' does not have the expected {8 * length} bytes")
-    return np.frombuffer(share, dtype="<u8")
+    lengths = {"share": 8 * length}
+    if len(envelope) != message_bytes(lengths) + SEAL_BYTES:
+        raise ValueError(f"the answer has {len(envelope)} bytes, expected {message_bytes(lengths) + SEAL_BYTES}")
+    return np.frombuffer(unpack(keypair.open(envelope, ANSWER), expected, lengths, "answer")["share"], dtype="<u8")

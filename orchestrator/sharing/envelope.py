@@ -11,16 +11,19 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
-__all__ = ["ANSWER", "UPLOAD", "Keypair", "seal"]
+__all__ = ["ANSWER", "SEAL_BYTES", "UPLOAD", "Keypair", "seal"]
 
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
 
 UPLOAD, ANSWER = b"safegnn upload 1", b"safegnn answer 1"
 """The purposes: from a client to a server, and back."""
 
+SEAL_BYTES = 48
+"""How much longer an envelope is than its message: an X25519 key and the tag of AES-GCM."""
+
 
 def seal(message: bytes, public_key: bytes, purpose: bytes = UPLOAD) -> bytes:
-    """Encrypt to a 32-byte public key; 48 bytes longer than the message. Raises ValueError for one that is none."""
+    """Encrypt to a 32-byte public key; `SEAL_BYTES` longer than the message. Raises ValueError for one that is none."""
     return _SUITE.encrypt(message, X25519PublicKey.from_public_bytes(public_key), info=purpose)
 
 

@@ -1,15 +1,28 @@
-"""What stands in every envelope: which place in which round it is for, and fields of bytes."""
+"""The layout of whatever is sealed: a header that says which place in which round it is for, then fields of bytes.
+
+The layout is fixed: format, header, fields, one after the other, without names or lengths. How long each field is
+follows from what is public about the round, so a reader knows the exact length of a message before it opens it, and
+there is nothing in it to interpret. Integers are little-endian.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, fields
+from itertools import accumulate
+from struct import Struct
+from typing import Literal
 
-import msgpack
+__all__ = ["HEADER_BYTES", "Header", "Kind", "message_bytes", "pack", "unpack"]
 
-__all__ = ["Header", "pack", "unpack"]
+Kind = Literal["upload", "answer"]
 
-_VERSION = 1
+_FORMATS: dict[Kind, bytes] = {"upload": b"SGNN-U 2", "answer": b"SGNN-A 2"}
+"""What a message is, and the version of its layout: 8 bytes at its beginning."""
+
+_HEADER = Struct("<8s16sQQQQ")  # as long as a number of words, so that vectors behind it are aligned
+
+HEADER_BYTES = _HEADER.size
 
 
 @dataclass(frozen=True)
@@ -31,31 +44,35 @@ class Header:
     server: int
 
 
-def pack(header: Header, fields: dict[str, bytes]) -> bytes:
-    """Serialise."""
-    return msgpack.packb({"version": _VERSION, **asdict(header), **fields})
+def message_bytes(lengths: Mapping[str, int]) -> int:
+    """How long a message with fields of these lengths is."""
+    return HEADER_BYTES + sum(lengths.values())
 
 
-def unpack(data: bytes, expected: Header, kind: str) -> dict[str, Any]:
-    """The fields, which are still to be checked.
+def pack(header: Header, content: Mapping[str, bytes], kind: Kind) -> bytes:
+    """Header and fields, in their order."""
+    return b"".join([_HEADER.pack(_FORMATS[kind], *astuple(header)), *content.values()])
+
+
+def unpack(data: bytes, expected: Header, lengths: Mapping[str, int], kind: Kind) -> dict[str, memoryview]:
+    """The fields by name, as views of `data`.
 
     Args:
-        kind: what the message is, for errors.
+        lengths: of the fields, in bytes, in their order.
 
     Raises:
-        ValueError: with the reason, if it is malformed or meant for another run, round, slot, client or server.
+        ValueError: with the reason, if the message has another length or format, or is meant for another run, round,
+            slot, client or server.
     """
-    wanted = asdict(expected)
-    try:
-        fields = msgpack.unpackb(data)
-        found = {name: fields[name] for name in wanted}
-        version = fields["version"]
-    except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
-        raise ValueError(f"the {kind} is not in the expected format") from error
-    if version != _VERSION:
-        raise ValueError(f"the {kind} has format {version!r}, expected {_VERSION}")
-    for name, value in wanted.items():
-        if found[name] != value:
-            detail = "" if name == "run" else f" {found[name]!r} instead of {value!r}"
+    if len(data) != message_bytes(lengths):
+        raise ValueError(f"the {kind} has {len(data)} bytes, expected {message_bytes(lengths)}")
+    found, *place = _HEADER.unpack_from(data)
+    if found != _FORMATS[kind]:
+        raise ValueError(f"the {kind} has another format than {_FORMATS[kind].decode()!r}")
+    for name, value, wanted in zip((field.name for field in fields(Header)), place, astuple(expected), strict=True):
+        if value != wanted:
+            detail = "" if name == "run" else f" {value} instead of {wanted}"
             raise ValueError(f"the {kind} is meant for another {name}{detail}")
-    return fields
+    ends = list(accumulate(lengths.values(), initial=HEADER_BYTES))
+    view = memoryview(data)
+    return {name: view[start:end] for name, start, end in zip(lengths, ends, ends[1:], strict=False)}

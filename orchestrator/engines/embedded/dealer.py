@@ -17,22 +17,22 @@ __all__ = ["main"]
 
 
 def serve(servers: dict[str, Channel], position: Position) -> None:
-    """Answer requests until a server's connection closes. A round's batch is made at its first request."""
-    batches: dict[int, dict[str, bytes]] = {}
+    """Answer requests until a server's connection closes. A batch is made at its first request."""
+    batches: dict[tuple[int, Demand], dict[str, bytes]] = {}
     while True:
         for channel in ready(servers.values()):
             try:
                 request = channel.receive_message()
             except PeerLostError:
                 return
-            number = request["round"]
+            key = number, demand = request["round"], Demand(*request["demand"])
             position.enter("preprocessing", number)
-            if number not in batches:
-                first, second = deal(Demand(*request["demand"]))
-                batches[number] = {"server 0": first, "server 1": second}
-            channel.send(batches[number].pop(channel.peer))
-            if not batches[number]:
-                del batches[number]
+            if key not in batches:
+                first, second = deal(demand)
+                batches[key] = {"server 0": first, "server 1": second}
+            channel.send(batches[key].pop(channel.peer))
+            if not batches[key]:
+                del batches[key]
 
 
 def main(follow: Callable[[dict[str, Channel], Position], None] = serve) -> None:

@@ -16,7 +16,7 @@ from orchestrator.engines.admission import admit
 from orchestrator.sharing.envelope import seal
 from orchestrator.sharing.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat
 from orchestrator.sharing.message import Header
-from orchestrator.sharing.upload import share_update
+from orchestrator.sharing.upload import Layout, share_update
 
 __all__ = ["SealingEncoder"]
 
@@ -71,6 +71,8 @@ class SealingEncoder:
             if self.counted:  # at `COUNT_BITS`, at which the servers add these up
                 values.append(math.ldexp(length <= self.clip_norm, COUNT_BITS - SCALAR_BITS))
         headers = [Header(self.run, round, slot, client, server) for server in (0, 1)]
-        own = {"factors": self.parameters.models, "reply_key": reply_key} if self.parameters.personal else {}
-        first, second = share_update(update, values, headers, self.program, **own)
+        counted = self.counted and self.clip_norm is not None
+        layout = Layout.of_round(self.parameters, self.program, len(update), counted)
+        own_key = reply_key if self.parameters.personal else b""
+        first, second = share_update(update, values, headers, layout, own_key)
         return seal(first, self.public_keys[0]), seal(second, self.public_keys[1])

@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -27,20 +27,26 @@ import numpy as np
 
 import orchestrator.errors as errors
 from mpc_programs.rules import RoundParameters
-from orchestrator.engines.base import Aggregation, Engine, RoundCost, Terms, check_terms
+from orchestrator.engines.base import Aggregation, Engine, RoundCost, Terms, check_terms, too_few
 from orchestrator.engines.embedded.channel import Channel, Position, connect, ready
 from orchestrator.engines.embedded.decoder import OpeningDecoder
 from orchestrator.engines.embedded.encoder import SealingEncoder
 from orchestrator.engines.embedded.openings import release
+from orchestrator.engines.embedded.orders import Aggregate, Announcement, Deliver, Order, Prepare, Settle, Setup
 from orchestrator.engines.embedded.process import Assignment
+from orchestrator.engines.embedded.reception import hearsay
 from orchestrator.engines.embedded.tls import Identity, create_certificates
 from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.sharing.fixed_point import COUNT_BITS, VectorFormat
 from orchestrator.sharing.shares import VectorShare
+from orchestrator.sharing.upload import Layout
 
 __all__ = ["EmbeddedEngine", "TwoServerEngine"]
 
 _HOST = "127.0.0.1"
+
+_WAITING_BYTES = 1 << 22
+"""When uploads of so many bytes wait at both servers together, these agree on them and absorb them."""
 
 
 @dataclass
@@ -77,6 +83,7 @@ class TwoServerEngine(Engine):
         ports: tuple[int, int, int] | None = None,
         certificates: Path | None = None,
         commands: dict[str, list[str]] | None = None,
+        min_cohort: int = 0,
     ) -> None:
         """
         Args:
@@ -90,6 +97,7 @@ class TwoServerEngine(Engine):
             ports: for server 0, server 1 and the dealer; None takes free ones.
             certificates: a folder of `create_certificates`; None makes certificates for the session and keeps none.
             commands: how to start a role's process, for tests that need one to fail.
+            min_cohort: the least number of clients whose round is released.
 
         Raises:
             ConfigError: the noise does not fit the vector format, a personal rule is not computed in this way, or a
@@ -115,7 +123,11 @@ class TwoServerEngine(Engine):
         self._position = Position()
         self._encoder: SealingEncoder | None = None
         self._decoder: OpeningDecoder | None = None
-        self._prepared = self._upload_bytes = 0
+        self._min_cohort = min_cohort
+        self._announced = self._announcement(parameters.cohort, self._usual)
+        self._prepared = self._upload_bytes = self._waiting_bytes = 0
+        self._unsettled: list[list[int]] = []
+        self._left_out: dict[int, str] = {}
 
     @property
     def encoder(self) -> SealingEncoder:
@@ -143,9 +155,10 @@ class TwoServerEngine(Engine):
         self.close()
         self._position = Position("start", 0)
         self._prepared = 0
+        self._announced = self._announcement(self._parameters.cohort, self._usual)
         run, session = secrets.token_bytes(16), secrets.token_bytes(16)
         model = self._vectors.encode_model(parameters).astype("<u8").tobytes()
-        settings = self._session_settings(len(parameters))
+        self._length, settings = len(parameters), self._session_settings(len(parameters))
         try:
             with self._folder() as folder:
                 identity = Identity.load(folder, "orchestrator")
@@ -159,20 +172,12 @@ class TwoServerEngine(Engine):
                     addresses[role], identity, session, role, self._position, self._timeout_sec
                 )
             # Only now: a server that has its orders connects to the other one, which must know its orchestrator first.
+            others = [list(addresses[role]) if role in addresses else None for role in ("server 1", "dealer")]
+            order = Setup(
+                run, self._program, self._announced, self._min_cohort, self._vectors, settings, model, *others
+            )
             for channel in self._channels.values():
-                channel.send_message(
-                    {
-                        "type": "setup",
-                        "run": run,
-                        "program": self._program,
-                        **self._announcement(self._parameters.cohort, self._usual),
-                        "vectors": asdict(self._vectors),
-                        "engine": settings,
-                        "model": model,
-                        "peer": addresses["server 1"],
-                        "dealer": addresses.get("dealer"),
-                    }
-                )
+                channel.send_message(order.message())
             self._collect("ready")
         except BaseException:
             self.close()
@@ -202,8 +207,8 @@ class TwoServerEngine(Engine):
         terms = terms or self._usual
         self._vectors.check_noise(terms.noise_stddev)
         check_terms(self._parameters, terms)
-        for channel in self._channels.values():
-            self._send(channel, {"type": "prepare", "round": round, **self._announcement(size, terms)})
+        self._announced = self._announcement(size, terms)
+        self._send(Prepare(round, self._announced))
         self._encoder = replace(
             self.encoder,
             parameters=replace(self._parameters, cohort=size),
@@ -212,35 +217,53 @@ class TwoServerEngine(Engine):
         )
         self._prepared = round
 
-    def _announcement(self, size: int, terms: Terms) -> dict[str, Any]:
+    def _announcement(self, size: int, terms: Terms) -> Announcement:
         """What the servers must know, and hold alike, about a round before its uploads."""
         parameters = replace(self._parameters, cohort=size)
         if terms.clip_norm != self._usual.clip_norm:
             ratio = None if terms.clip_norm is None else self._vectors.limit / terms.clip_norm
             # A power of two, so that rounds whose clip bounds are alike are one program.
             parameters = replace(parameters, ratio_max=ratio and 2.0 ** math.ceil(math.log2(ratio)))
-        stddevs = {"noise_stddev": terms.noise_stddev, "count_stddev": terms.count_stddev}
-        return {"parameters": asdict(parameters), **stddevs}
+        return Announcement(parameters, terms.noise_stddev, terms.count_stddev)
+
+    @property
+    def layout(self) -> Layout:
+        """What an upload of the round that was prepared last holds; valid after `start`."""
+        counted = self._announced.count_stddev is not None
+        return Layout.of_round(self._announced.parameters, self._program, self._length, counted)
 
     def submit(self, round: int, slot: int, client: int, upload: tuple[bytes, bytes]) -> None:
+        """As every engine. What has another length than an upload of this round goes to no server."""
         self._position.enter("upload", round)
+        layout = self.layout
+        expected = tuple(layout.envelope_bytes(server) for server in (0, 1))
+        if not isinstance(upload, tuple) or tuple(len(part) for part in upload if isinstance(part, bytes)) != expected:
+            self._left_out[slot] = f"its upload is not two envelopes of {expected[0]} and {expected[1]} bytes"
+            return
         for channel, envelope in zip(self._channels.values(), upload, strict=True):
-            order = {"type": "upload", "round": round, "slot": slot, "client": client, "envelope": envelope}
-            self._send(channel, order)
-        self._upload_bytes += sum(map(len, upload))
+            self._send(Deliver(round, slot, client, envelope), channel)
+        self._upload_bytes += sum(expected)
+        self._waiting_bytes += sum(expected)
+        self._unsettled.append([slot, client])
+        if self._waiting_bytes > _WAITING_BYTES and self._prepared == round:
+            self._send(Settle(round, self._unsettled))
+            self._unsettled, self._waiting_bytes = [], 0
 
     def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
         if self._prepared != round:
             self.prepare(round, len(cohort))
         self._position.enter("aggregation", round)
-        for channel in self._channels.values():
-            self._send(channel, {"type": "aggregate", "round": round, "cohort": list(cohort)})
-        replies = self._collect("result")
+        self._send(Aggregate(round, list(cohort)))
+        replies = self._collect("result", "too few")
         both = [replies["server 0"], replies["server 1"]]
+        left_out, uploaded = self._leave_out(both), self._upload_bytes
+        self._unsettled, self._waiting_bytes, self._upload_bytes = [], 0, 0
+        if both[0]["type"] == "too few":
+            raise too_few(round, cohort, left_out, self._min_cohort)
         parameters = within = answers = None
         if self._parameters.personal:
-            answers = self._answers(replies, len(cohort))
-            download_bytes = sum(len(envelope) for answer in answers for envelope in answer) // max(1, len(cohort))
+            answers = self._answers(both, left_out)
+            download_bytes = sum(len(part) for answer in answers.values() for part in answer) // max(1, len(answers))
         else:
             shares = _shares(both, "share", self._vectors.model_bits)
             opened = release(*shares, reason="the noisy model is the round's public result")
@@ -259,20 +282,32 @@ class TwoServerEngine(Engine):
             preprocessing_bytes=(both[0]["preprocessing_bytes"], both[1]["preprocessing_bytes"]),
             waited_seconds=max(reply["waited_seconds"] for reply in both),
             startup_seconds=max(reply["startup_seconds"] for reply in both),
-            upload_bytes=self._upload_bytes // max(1, len(cohort)),
+            upload_bytes=uploaded // max(1, len(cohort)),
             download_bytes=download_bytes,
         )
-        self._upload_bytes = 0
-        return Aggregation(parameters, cost, within, answers)
+        return Aggregation(parameters, cost, within, answers, left_out=left_out)
 
-    def _answers(self, replies: dict[str, dict[str, Any]], size: int) -> list[tuple[bytes, bytes]]:
-        """Both servers' envelopes for each client of the cohort."""
-        for role, reply in replies.items():
-            if len(reply["answers"]) != size:
-                raise self._channels[role].error(
-                    DisagreementError, f"answered {len(reply['answers'])} of {size} clients"
-                )
-        return list(zip(replies["server 0"]["answers"], replies["server 1"]["answers"], strict=True))
+    def _leave_out(self, both: Sequence[dict[str, Any]]) -> dict[int, str]:
+        """By slot, why clients are left out: what was noticed here, or at the server that noticed it.
+
+        Raises:
+            DisagreementError: the servers do not leave out the same clients.
+        """
+        first, second = (dict(map(tuple, reply["left_out"])) for reply in both)
+        if both[0]["type"] != both[1]["type"] or first.keys() != second.keys():
+            raise self._channels["server 1"].error(DisagreementError, "leaves out other clients than server 0")
+        own, self._left_out = self._left_out, {}
+        theirs = {slot: min(first[slot], second[slot], key=hearsay) for slot in sorted(first)}
+        return {slot: own.get(slot, reason) for slot, reason in theirs.items()}
+
+    def _answers(self, both: Sequence[dict[str, Any]], left_out: dict[int, str]) -> dict[int, tuple[bytes, bytes]]:
+        """Both servers' envelopes by slot; a client whose reply key was none joins those that are left out."""
+        first, second = (dict(map(tuple, reply["answers"])) for reply in both)
+        if first.keys() != second.keys():
+            raise self._channels["server 1"].error(DisagreementError, "answered other clients than server 0")
+        answers = {slot: (first[slot], second[slot]) for slot in first}
+        left_out.update({slot: "its reply key is none" for slot, parts in answers.items() if not all(parts)})
+        return {slot: parts for slot, parts in answers.items() if all(parts)}
 
     def close(self) -> None:
         for channel in self._channels.values():
@@ -286,15 +321,18 @@ class TwoServerEngine(Engine):
                 if stream is not None:
                     stream.close()
         self._children.clear()
-        self._upload_bytes = 0
+        self._upload_bytes = self._waiting_bytes = 0
+        self._unsettled, self._left_out = [], {}
 
-    def _send(self, channel: Channel, order: dict[str, Any]) -> None:
-        """Give an order; where the server has gone, hear first whether it or the other one said why."""
-        try:
-            channel.send_message(order)
-        except PeerLostError:
-            self._collect("nothing")
-            raise
+    def _send(self, order: Order, *to: Channel) -> None:
+        """Give an order, to both servers unless one is named; where a server has gone, hear first who said why."""
+        message = order.message()
+        for channel in to or self._channels.values():
+            try:
+                channel.send_message(message)
+            except PeerLostError:
+                self._collect("nothing")
+                raise
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
@@ -334,8 +372,8 @@ class TwoServerEngine(Engine):
         if "error" in child.ready:
             raise ConfigError(child.ready["error"])
 
-    def _collect(self, wanted: str) -> dict[str, dict[str, Any]]:
-        """One reply of the wanted type from both servers, or the error that explains why there is none."""
+    def _collect(self, *wanted: str) -> dict[str, dict[str, Any]]:
+        """One reply of a wanted type from both servers, or the error that explains why there is none."""
         replies: dict[str, dict[str, Any]] = {}
         failures: dict[str, ProtocolError] = {}
         awaited = dict(self._channels)
@@ -361,10 +399,10 @@ class TwoServerEngine(Engine):
                 kind = message.get("type")
                 if kind == "error":
                     failures[role] = _error(message)
-                elif kind == wanted:
+                elif kind in wanted:
                     replies[role] = message
                 else:
-                    raise channel.error(DisagreementError, f"answered {kind!r} where {wanted!r} was expected")
+                    raise channel.error(DisagreementError, f"answered {kind!r} where {wanted[0]!r} was expected")
                 del awaited[role]
         if failures:
             # The root cause is a failure whose culprit did not itself report somebody else.

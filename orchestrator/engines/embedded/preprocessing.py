@@ -11,7 +11,7 @@ a batch serves one round and is never used again. How much a round needs is coun
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -38,6 +38,11 @@ class Demand:
     bits: int
     vectors: int = 0
     length: int = 0
+
+    def within(self, made: Demand) -> bool:
+        """Whether what was made for another demand serves this one."""
+        fits = all(own <= theirs for own, theirs in zip(astuple(self)[:4], astuple(made)[:4], strict=True))
+        return fits and (not self.vectors or self.length == made.length)
 
 
 class Source(Protocol):
@@ -91,7 +96,7 @@ class Batch:
         vectors: tuple[np.ndarray, np.ndarray, np.ndarray],
     ) -> None:
         """Args: triples, bit_triples, bits, vectors: as the methods of those names return them, for the demand."""
-        self._demand = demand
+        self.demand = demand
         self._triples, self._bit_triples, self._bits, self._vectors = triples, bit_triples, bits, vectors
         self._used = {"triples": 0, "bit_triples": 0, "bits": 0, "vectors": 0}
 
@@ -152,8 +157,8 @@ class Batch:
         """Where the next `count` of a kind begin and end; they are then used up."""
         start = self._used[kind]
         end = start + count
-        if end > getattr(self._demand, kind):
-            raise RuntimeError(f"the round takes more {kind} than were prepared ({getattr(self._demand, kind)})")
+        if end > getattr(self.demand, kind):
+            raise RuntimeError(f"the round takes more {kind} than were prepared ({getattr(self.demand, kind)})")
         self._used[kind] = end
         return start, end
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from mpc_programs.lockstep import run
-from mpc_programs.rules import PROGRAMS, RULES, RoundParameters, factors, weights_and_clip
+from mpc_programs.rules import PROGRAMS, RoundParameters, factors, score_names, weights_and_clip
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.openings import open_ring64
 from orchestrator.engines.embedded.preprocessing import Demand, Tally
@@ -30,8 +30,8 @@ __all__ = [
     "absorb",
     "aggregate",
     "demand",
+    "only",
     "scaled_sums",
-    "score_names",
     "secret_factors",
     "separate_count",
 ]
@@ -39,16 +39,6 @@ __all__ = [
 
 _CACHED = 1 << 15
 """Of so many elements products are made and added up at a time, which then stay in the processor's cache."""
-
-
-def score_names(parameters: RoundParameters) -> list[str]:
-    """Which score each scalar that a client shares belongs to, in order; a vector's name stands once a coordinate.
-
-    The norm ratio ||Delta|| / C comes last where updates are clipped.
-    """
-    ranges = RULES[parameters.rule].ranges(parameters)
-    names = [name for name, limits in ranges.items() for _ in range(limits.size)]
-    return names if parameters.ratio_max is None else [*names, "ratio"]
 
 
 def _columns(
@@ -109,13 +99,23 @@ async def aggregate(
 
 
 def absorb(model: VectorShare, upload: Upload) -> tuple[VectorShare, Upload]:
-    """The model's share plus <a lam> of one upload: the part of the round that can be done when the upload arrives.
+    """The model's share plus <a lam> of one upload: the part of the round that can be done before all have come.
 
-    The upload comes back without these products, which would take q^2 d elements of q clients under a personal rule.
+    The upload comes back without these products, which would take q^2 d elements of q clients under a personal rule,
+    and without the message that held them.
     """
-    products = upload.update.products
-    total = VectorShare(model.values + products.reshape(model.values.shape), model.scale_bits, model.owner)
-    return total, replace(upload, update=replace(upload.update, products=products[:0].copy()))
+    update = upload.update
+    assert isinstance(update, Correlated)
+    total = VectorShare(model.values + update.products.reshape(model.values.shape), model.scale_bits, model.owner)
+    kept = replace(update, masked=update.masked.copy(), products=update.products[:0].copy())
+    return total, replace(upload, update=kept)
+
+
+def only(upload: Upload, slots: Sequence[int]) -> Upload:
+    """An upload under a personal rule for the models of these slots alone, where other clients were left out."""
+    update = upload.update
+    assert isinstance(update, Correlated)
+    return replace(upload, update=replace(update, factor_masks=update.factor_masks[list(slots)]))
 
 
 def separate_count(uploads: Sequence[Upload], owner: int) -> tuple[list[Upload], VectorShare]:

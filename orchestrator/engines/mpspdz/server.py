@@ -11,16 +11,19 @@ servers' own is mutual TLS (`tls`). What is opened inside MP-SPDZ is masked by i
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mpc_programs.rules import RoundParameters
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.channel import Channel, ready
+from orchestrator.engines.embedded.orders import Setup
 from orchestrator.engines.embedded.preprocessing import Tally
 from orchestrator.engines.embedded.program import scaled_sums
-from orchestrator.engines.embedded.server import Server, main, run_with
+from orchestrator.engines.embedded.server import Present, Server, main, run_with
 from orchestrator.engines.mpspdz.compiler import compile_program
 from orchestrator.engines.mpspdz.installation import PARTIES, Installation
 from orchestrator.engines.mpspdz.output import PartyCost
@@ -45,25 +48,24 @@ _HEARING_SEC = 5.0
 class MpSpdzServer(Server):
     """Computes a round by a party of MP-SPDZ, started for it."""
 
-    def setup(self, order: dict[str, Any], peer: Channel, supply: Channel) -> None:
+    def setup(self, order: Setup, peer: Channel, supply: Channel) -> None:
         super().setup(order, peer, supply)
-        settings = order["engine"]
-        self._installation = Installation(Path(settings["home"]))
-        self._cache, self._scratch = Path(settings["cache"]), Path(settings["scratch"])
-        self._shape = Shape(self._program, settings["protocol"], self._parameters, len(self._model.values))
+        self._settings = order.engine
+        self._installation = Installation(Path(self._settings["home"]))
+        self._cache, self._scratch = Path(self._settings["cache"]), Path(self._settings["scratch"])
+        self._shape = self._shape_of(self._parameters)
         supply.position = self._position  # it is used in the rounds, not beside them
-        self._dealer = supply if settings["protocol"] == "dealer-ring" else None
-        self._dealer_order = {
-            "program": self._program,
-            "parameters": order["parameters"],
-            "length": self._shape.length,
-            **{name: settings[name] for name in ("home", "cache", "scratch")},
-        }
+        self._dealer = supply if self._shape.protocol == "dealer-ring" else None
 
-    def compute(self, number: int, cohort: list[int], uploads: list[Upload]) -> tuple[VectorShare, dict[str, Any]]:
-        self._agree_on_round(number, cohort)
+    def _shape_of(self, parameters: RoundParameters) -> Shape:
+        return Shape(self._program, self._settings["protocol"], parameters, len(self._model.values))
+
+    def compute(self, number: int, present: Present) -> tuple[VectorShare, dict[str, Any]]:
+        """As every server. A program is for one number of clients: for fewer another one is compiled, which is kept."""
+        self._agree_on_round(number, present)
         started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
-        inputs, outputs = self._inputs(uploads), self._output_count()
+        self._shape = self._shape_of(present.parameters)
+        inputs, outputs = self._inputs(present.uploads), self._output_count()
         ring_bits = self._shape.ring_bits
         try:
             compiled = compile_program(self._installation, self._shape, self._cache)
@@ -76,7 +78,7 @@ class MpSpdzServer(Server):
             reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
             raise self._failure(reason) from None
         resumed = time.perf_counter()
-        result = self._result(shares, uploads)
+        result = self._result(shares, present)
         ended = time.perf_counter()
         online_seconds = cost.online_seconds + ended - resumed
         return result, {
@@ -102,18 +104,18 @@ class MpSpdzServer(Server):
         return np.concatenate(parts)
 
     def _output_count(self) -> int:
-        return self._parameters.cohort if self._program == "assisted" else len(self._model.values)
+        return self._shape.parameters.cohort if self._program == "assisted" else len(self._model.values)
 
-    def _result(self, shares: np.ndarray, uploads: list[Upload]) -> VectorShare:
+    def _result(self, shares: np.ndarray, present: Present) -> VectorShare:
         if self._program == "assisted":
             factors = ScalarShare(integers(shares), SCALAR_BITS, self.index)
             ops = SharedArithmetic(self.index, Tally())  # the sum takes nothing from preprocessing
-            return run_with(scaled_sums(ops, self._vectors, factors, uploads, self._start), self._peer)
+            return run_with(scaled_sums(ops, self._vectors, factors, present.uploads, present.start), self._peer)
         scale = self._shape.fraction_bits
         if self._program == "scalar-first":
             scale += self._vectors.update_bits
         total = shares[:, 0] << np.uint64(self._vectors.model_bits - scale)
-        return VectorShare(self._start.values - total, self._vectors.model_bits, self.index)
+        return VectorShare(present.start.values - total, self._vectors.model_bits, self.index)
 
     def _run_parties(self, party: Party, number: int) -> tuple[PartyCost, int]:
         """Run the parties, again on other ports where these are taken; what this server's cost and the dealer sent.
@@ -157,9 +159,14 @@ class MpSpdzServer(Server):
             fits = self.index == 0 or is_free(port + 1)
             if self._peer.exchange(bytes([fits])) == b"\1" and fits:
                 if self._dealer is not None and self.index == 0:
-                    self._dealer.send_message({**self._dealer_order, "round": number, "port": port})
+                    self._dealer.send_message(self._dealer_order(number, port))
                 return port
         raise self._failure("found no free ports")
+
+    def _dealer_order(self, number: int, port: int) -> dict[str, Any]:
+        folders = {name: self._settings[name] for name in ("home", "cache", "scratch")}
+        program = {"program": self._program, "parameters": asdict(self._shape.parameters)}
+        return {"round": number, "port": port, **program, "length": self._shape.length, **folders}
 
     def _hear_peer(self, heard: dict[str, Any], end_party: bool = True) -> None:
         """How the other server's party ended. Where that server is lost, the own party's end may say why."""

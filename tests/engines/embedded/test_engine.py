@@ -124,8 +124,8 @@ def test_each_server_adds_noise_of_the_plans_scale_and_5_percent_would_show(how,
         noisy.start(np.zeros(d))
         collect = noisy._collect
 
-        def watch(wanted):
-            replies = collect(wanted)
+        def watch(*wanted):
+            replies = collect(*wanted)
             shares.extend(np.frombuffer(replies[f"server {k}"]["share"], dtype="<i8") * 2.0**-57 for k in (0, 1))
             return replies
 
