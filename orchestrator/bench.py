@@ -182,10 +182,12 @@ def bench(
                 engine.submit(number, slot, slot, sealed)
             result = engine.aggregate(number, range(rule.cohort))
             if rule.personal:
+                assert result.answers is not None
                 _, expected = float64_personal(model, rule, uploads)
                 places = enumerate(zip(result.answers, keypairs, strict=True))
                 released = np.stack([engine.decoder(*pair, number, slot, slot) for slot, pair in places])
             else:
+                assert result.parameters is not None
                 expected = float64_aggregate(model, rule, clip_norm, uploads)
                 model = released = result.parameters
             errors.append(float(np.abs(released - expected).max()))

@@ -500,7 +500,8 @@ def validated(tree: Mapping[str, Any]) -> Config:
 def _preset(name: str) -> dict[str, Any]:
     """A shipped preset upon those that it names under ``presets``."""
     text = (resources.files("orchestrator") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
-    own, merged = _layer(text, f"preset {name}"), {}
+    own = _layer(text, f"preset {name}")
+    merged: dict[str, Any] = {}
     for below in own.pop("presets", ()):
         _merge(merged, _preset(below))
     _merge(merged, own)
