@@ -5,9 +5,11 @@ import re
 import runpy
 import shlex
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from orchestrator import cli
 from orchestrator.config import load_config
@@ -96,8 +98,16 @@ def test_the_readmes_training_with_a_budget_stops_before_it(tmp_path, monkeypatc
     assert document["privacy"]["epsilon"] <= 8 and document["privacy"]["stopped"] and document["rounds"] < 40
 
 
-def test_files_named_in_the_readme_exist():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_version_and_licence_are_the_packages_everywhere():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert f"\n## {project['version']}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
+def test_files_named_in_the_pages_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
     for word in text.replace("(", " ").replace(")", " ").replace("`", " ").split():
         name = word.strip(".,;:")
         if name.startswith(("orchestrator/", "mpc_programs/", "docs/", "tests/")) and "*" not in name:
