@@ -9,13 +9,13 @@ gets w - sum_j s_ij Delta_j for itself, unclipped. Adding a rule means one corou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mpc_programs.arithmetic import clip_factors, exp, softmax
 from mpc_programs.fixed_denominator import FixedDenominator
-from mpc_programs.lockstep import gather
+from mpc_programs.lockstep import Protocol, gather
 from mpc_programs.similarity import Similarity
 
 __all__ = ["PROGRAMS", "RULES", "Range", "RoundParameters", "Rule", "factors", "score_names", "weights_and_clip"]
@@ -97,7 +97,7 @@ class Rule:
     """
 
     ranges: Callable[[RoundParameters], dict[str, Range]]
-    weights: Callable[[Any, RoundParameters, Mapping[str, Any]], Coroutine[bytes, bytes, Any]]
+    weights: Callable[[Any, RoundParameters, Mapping[str, Any]], Protocol]
     personal: bool = False
 
 

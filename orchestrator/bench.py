@@ -182,10 +182,12 @@ def bench(
                 engine.submit(number, slot, slot, sealed)
             result = engine.aggregate(number, range(rule.cohort))
             if rule.personal:
+                assert result.answers is not None
                 _, expected = float64_personal(model, rule, uploads)
                 places = ((result.answers[slot], keypairs[slot], number, slot, slot) for slot in range(rule.cohort))
                 released = np.stack([engine.decoder(*place) for place in places])
             else:
+                assert result.parameters is not None
                 expected = float64_aggregate(model, rule, clip_norm, uploads)
                 model = released = result.parameters
             errors.append(float(np.abs(released - expected).max()))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import click
 import typer
@@ -192,7 +192,8 @@ def compare(
     table = Table("validation", *(f"final, {name}" for name in names), "final difference", "largest difference")
     for metric, largest in result.largest.items():
         values = [result.final[name][metric] for name in names]
-        final = None if None in values else max(values) - min(values)
+        defined = [value for value in values if value is not None]
+        final = max(defined) - min(defined) if len(defined) == len(values) else None
         table.add_row(metric, *map(_number, values), _number(final), _number(largest))
     _out.print(table)
     if result.max_model_difference is None:
@@ -248,7 +249,8 @@ def account(
     if (noise_multiplier is None) == (target_epsilon is None):
         raise ConfigError("give one of --noise-multiplier and --target-epsilon")
     sigma = 1.0 if noise_multiplier is None else noise_multiplier
-    plan = PrivacyPlan(sampler, clients, cohort, sigma, delta, accountant, noise)  # it checks the names too
+    # these are any text: the plan refuses names that it does not know
+    plan = PrivacyPlan(cast(Any, sampler), clients, cohort, sigma, delta, accountant, cast(Any, noise))
     if target_epsilon is not None:
         plan = calibrate(plan, rounds, target_epsilon)
     facts = document(plan, rounds)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -109,7 +110,7 @@ def compare_methods(
             changes = {"seed": seed, "run": own.run.model_copy(update={"dir": parent.path})}
             run = own.model_copy(update=changes)
             folder = RunFolder.create(run, f"{name}-seed-{seed}")
-            train(run, folder, observe=lambda result, name=name: observe(name, result), graph=graph)
+            train(run, folder, observe=partial(observe, name), graph=graph)
             draw_similarity(folder, graph, run)
             records[name].append(folder.records())
     title = f"{config.data.name}, {config.clients.partition}, {config.clients.count} clients, {seeds} seeds"
@@ -156,6 +157,7 @@ def _best(run: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _spread(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    if None in values:
+    defined = [value for value in values if value is not None]
+    if len(defined) < len(values):
         return None, None
-    return mean(values), stdev(values) if len(values) > 1 else None
+    return mean(defined), stdev(defined) if len(defined) > 1 else None

@@ -105,7 +105,7 @@ class Evaluator:
                 f"{graph.name}: fairness on the whole graph needs two classes and a sensitive attribute; "
                 "set evaluation.where to clients"
             )
-        self._graph = graph
+        self._graph, self._sensitive = graph, graph.sensitive
         self._network = create_network(graph.num_features, graph.classes, config)
         self._tensors = self._network.tensors(graph)
 
@@ -121,7 +121,7 @@ class Evaluator:
         result = {}
         for name in masks:
             mask = getattr(self._graph, name)
-            result[name] = evaluate(logits[mask], self._graph.labels[mask], self._graph.sensitive[mask])
+            result[name] = evaluate(logits[mask], self._graph.labels[mask], self._sensitive[mask])
         return result
 
 

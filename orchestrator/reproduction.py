@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -140,7 +141,7 @@ def reproduce(
             label = f"{name}, seed {seed}"
             run = _changed(own, seed=seed, run={"dir": parent.path})
             folder = RunFolder.create(run, label.replace(" = ", "-").replace(", ", "-").replace(" ", "-"))
-            train(run, folder, observe=lambda result, label=label: observe(label, result))
+            train(run, folder, observe=partial(observe, label))
             records.setdefault(name, []).append(folder.records())
     rows = [_row(name, own, records[name]) for name, own in settings.items()]
     title = (

@@ -82,7 +82,7 @@ class AdamTraining(LocalMethod):
         """Called after every step of Adam; may change `trained`, shape (b, e), in place."""
 
     @classmethod
-    def _scores(cls, batch: Batch[Self], trained: Tensor) -> list[Mapping[str, float | np.ndarray]]:
+    def _scores(cls, batch: Batch[Self], trained: Tensor) -> Sequence[Mapping[str, float | np.ndarray]]:
         """The scores of every update, once training is over; here none. Args: trained: shape (b, e)."""
         return [{} for _ in batch.clients]
 
@@ -138,7 +138,8 @@ class AdamTraining(LocalMethod):
             adam(
                 list(trained.detach().unbind()),
                 list(gradients.unbind()),
-                *([state[name] for state in moments] for name in ("exp_avg", "exp_avg_sq")),
+                [state["exp_avg"] for state in moments],
+                [state["exp_avg_sq"] for state in moments],
                 [],
                 [state["step"] for state in moments],
                 fused=True,

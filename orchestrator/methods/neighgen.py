@@ -113,10 +113,11 @@ class NeighbourGenerator:
         self._features = torch.from_numpy(graph.features)
         with self._random("initial"):
             self._encoder = Encoder(graph.num_features, settings)
-            self._count = nn.Sequential(nn.Linear(settings.latent, 1), nn.ReLU())
+            number = nn.Linear(settings.latent, 1)
+            self._count = nn.Sequential(number, nn.ReLU())
             self._generate = FeatureGenerator(graph.num_features, settings)
         # dGen starts around the best constant, in the active part of its ReLU: where that is 0 nothing is learnt
-        nn.init.constant_(self._count[0].bias, self._counts.float().mean())
+        nn.init.constant_(number.bias, self._counts.float().mean().item())
         self._networks = nn.ModuleList([self._encoder, self._count, self._generate])
         self._optimizer = torch.optim.Adam(
             self._networks.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
@@ -182,6 +183,7 @@ class NeighbourGenerator:
         for answer in answers:
             parts = torch.tensor(answer["gradient"]).split([parameter.numel() for parameter in own])
             for parameter, part in zip(own, parts, strict=True):
+                assert parameter.grad is not None  # it was set above
                 parameter.grad.add_(part.view_as(parameter), alpha=scale)
             total += scale * float(answer["loss"])
         self._optimizer.step()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from orchestrator.sharing.ring import MASK128, pack_bits, reduce64, truncate, un
 from orchestrator.sharing.shares import BitShare, ScalarShare, encode_public
 
 __all__ = ["SharedArithmetic"]
+
+_Share = TypeVar("_Share", ScalarShare, BitShare)
 
 _WORD = 64
 
@@ -43,7 +46,7 @@ class SharedArithmetic:
         """Public numbers in the form of shares."""
         return self._scalars([0] * len(values)) + values
 
-    def take(self, x: ScalarShare | BitShare, indices: Sequence[int]) -> ScalarShare | BitShare:
+    def take(self, x: _Share, indices: Sequence[int]) -> _Share:
         if isinstance(x, BitShare):
             taken = unpack_bits(x.bits, x.count)[np.asarray(indices, dtype=np.intp)]
             return self._bits(pack_bits(taken), len(taken))
@@ -53,7 +56,7 @@ class SharedArithmetic:
     def sums(self, x: ScalarShare, groups: int) -> ScalarShare:
         return self._scalars([sum(x.values[k::groups]) & MASK128 for k in range(groups)], x.scale_bits)
 
-    def concat(self, parts: Sequence[ScalarShare] | Sequence[BitShare]) -> ScalarShare | BitShare:
+    def concat(self, parts: Sequence[_Share]) -> _Share:
         first = parts[0]
         if isinstance(first, BitShare):
             bits, count = 0, 0

@@ -34,14 +34,14 @@ async def generate(transfers: OtExtension, owner: int, demand: Demand) -> Batch:
         await _scalars(transfers, owner, replace(demand, triples=min(_SLICE, demand.triples - start), **rest))
         for start, rest in _slices(demand)
     ]
-    triples = tuple(list(chain.from_iterable(parts)) for parts in zip(*(made for made, _, _ in slices), strict=True))
+    a, b, c = (list(chain.from_iterable(parts)) for parts in zip(*(made for made, _, _ in slices), strict=True))
     _, bit_triples, bits = slices[0]
     made = [await _vector(transfers, demand.length) for _ in range(demand.vectors)]
     factors = np.array([factor for factor, _, _ in made], dtype=np.uint64)
-    vectors = [
+    masks, products = (
         np.array([vector[k] for vector in made], dtype=np.uint64).reshape(demand.vectors, demand.length) for k in (1, 2)
-    ]
-    return Batch(demand, triples, bit_triples, bits, (factors, *vectors))
+    )
+    return Batch(demand, (a, b, c), bit_triples, bits, (factors, masks, products))
 
 
 def _slices(demand: Demand) -> list[tuple[int, dict[str, int]]]:

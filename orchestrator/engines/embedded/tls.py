@@ -17,6 +17,7 @@ import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 from orchestrator.errors import ConfigError
 
@@ -83,8 +84,9 @@ class Identity:
 
 def peer_role(connection: ssl.SSLSocket) -> str:
     """The role that the peer's certificate, already verified, names."""
-    names = [name for kind, name in (connection.getpeercert() or {}).get("subjectAltName", ()) if kind == "DNS"]
-    return _role(names)
+    # of the field types of a certificate this one has pairs of kind and name
+    pairs = cast(tuple[tuple[str, str], ...], (connection.getpeercert() or {}).get("subjectAltName", ()))
+    return _role([name for kind, name in pairs if kind == "DNS"])
 
 
 def explain(error: ssl.SSLError) -> str:
@@ -165,8 +167,8 @@ def create_certificates(folder: Path, days: int = 365, start: datetime | None = 
         )
     try:
         folder.mkdir(mode=0o700, parents=True)
-        for name, content in contents.items():
-            with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        for file_name, content in contents.items():
+            with open(os.open(folder / file_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(content)
     except FileExistsError:
         raise ConfigError(f"{folder} exists already; name a folder that does not, nothing is overwritten") from None

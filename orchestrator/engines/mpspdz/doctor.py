@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from orchestrator.engines.mpspdz.installation import PARTIES, TESTED_VERSIONS, Installation, certificate_fault, find
@@ -57,7 +58,7 @@ def _installation(installation: Installation) -> Iterator[Finding]:
         yield Finding("version", "warning", version, f"tested with {', '.join(TESTED_VERSIONS)}")
     yield _try("compiler", lambda: _starts([sys.executable, str(installation.compiler), "--help"]))
     for protocol in PARTIES:
-        yield _try(f"{protocol}-party.x", lambda protocol=protocol: str(installation.binary(protocol)))
+        yield _try(f"{protocol}-party.x", partial(installation.binary, protocol))
     parties = max(PARTIES.values())
     for party in range(parties):
         fault = certificate_fault(installation.certificates, party)
@@ -65,9 +66,9 @@ def _installation(installation: Installation) -> Iterator[Finding]:
         yield Finding(f"certificate of party {party}", "fault" if fault else "ok", fault or "valid", cure)
 
 
-def _try(what: str, look: Callable[[], str]) -> Finding:
+def _try(what: str, look: Callable[[], object]) -> Finding:
     try:
-        return Finding(what, "ok", look())
+        return Finding(what, "ok", str(look()))
     except ConfigError as error:
         detail, _, cure = str(error).removeprefix("MP-SPDZ: ").partition("; ")
         return Finding(what, "fault", detail, cure)

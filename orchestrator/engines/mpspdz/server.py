@@ -11,6 +11,7 @@ servers' own is mutual TLS (`tls`). What is opened inside MP-SPDZ is masked by i
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from orchestrator.engines.embedded.server import Present, Server, main, run_with
 from orchestrator.engines.mpspdz.compiler import compile_program
 from orchestrator.engines.mpspdz.installation import PARTIES, Installation
 from orchestrator.engines.mpspdz.output import PartyCost
-from orchestrator.engines.mpspdz.party import Party, PartyError, PortInUseError
+from orchestrator.engines.mpspdz.party import Party, PartyError, PortInUseError, Waitable
 from orchestrator.engines.mpspdz.persistence import integers, read_shares, words, write_shares
 from orchestrator.engines.mpspdz.ports import free_ports, is_free
 from orchestrator.engines.mpspdz.shape import Shape
@@ -96,11 +97,11 @@ class MpSpdzServer(Server):
         ring, fraction = self._shape.ring_bits, self._shape.fraction_bits
         columns = [value for column in zip(*(upload.scalars for upload in uploads), strict=True) for value in column]
         parts = [words(truncate(columns, SCALAR_BITS - fraction, self.index), ring)]
-        for upload in uploads:
-            if self._program == "scalar-first":  # what two shares exceed 2^64 by stays a multiple of it
-                parts.append(np.stack([upload.update, np.zeros_like(upload.update)], axis=1))
-            elif self._program == "faithful":
-                parts.append(words(truncate(upload.update, self._vectors.update_bits - fraction, self.index), ring))
+        for update in (upload.update for upload in uploads):
+            if isinstance(update, np.ndarray):  # scalar-first: what two shares exceed 2^64 by stays a multiple of it
+                parts.append(np.stack([update, np.zeros_like(update)], axis=1))
+            elif isinstance(update, list):  # faithful
+                parts.append(words(truncate(update, self._vectors.update_bits - fraction, self.index), ring))
         return np.concatenate(parts)
 
     def _output_count(self) -> int:
@@ -125,7 +126,8 @@ class MpSpdzServer(Server):
         for _ in range(_ATTEMPTS):
             port = self._agree_on_ports(number)
             heard: dict[str, Any] = {}
-            watch = {self._orchestrator: _abandon, self._peer: lambda: self._hear_peer(heard)}  # noqa: B023
+            watch: dict[Waitable, Callable[[], None]] = {self._orchestrator: _abandon}
+            watch[self._peer] = lambda: self._hear_peer(heard)  # noqa: B023
             if self._dealer is not None:
                 watch[self._dealer] = lambda: self._hear_dealer(heard, port)  # noqa: B023
             cost = None
