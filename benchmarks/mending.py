@@ -66,9 +66,7 @@ def main() -> None:
         config = load_config([preset], overrides=where)
         cells = []
         for truth in (False, True):
-            runs = [
-                accuracy(config.model_copy(update={"seed": config.seed + k}), truth) for k in range(arguments.seeds)
-            ]
+            runs = [accuracy(config.changed(seed=config.seed + k), truth) for k in range(arguments.seeds)]
             values = [value for value, _ in runs]
             cells.append(f"{mean(values):.4f} ± {stdev(values) if len(values) > 1 else 0:.4f}")
         print(f"| {preset} | {mean(cut for _, cut in runs):.1%} | {' | '.join(cells)} |", flush=True)

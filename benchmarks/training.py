@@ -36,7 +36,7 @@ def main() -> None:
         )
         seconds: dict[str, list[float]] = {"plaintext": [], "embedded": []}
         exchanges = 0
-        run(config.model_copy(update={"federation": config.federation.model_copy(update={"rounds": 1})}), "embedded")
+        run(config.changed(federation={"rounds": 1}), "embedded")
         for repeat in range(arguments.repeats):
             for engine, measured in seconds.items():
                 started = time.perf_counter()
@@ -51,7 +51,7 @@ def run(config: Config, engine: str) -> int:
     warm_up()
     from orchestrator.training import train
 
-    own = config.model_copy(update={"engine": config.engine.model_copy(update={"name": engine})})
+    own = config.changed(engine={"name": engine})
     folder = RunFolder.create(own)
     train(own, folder)
     return int(folder.costs()[-1]["online_rounds"])

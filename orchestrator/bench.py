@@ -23,7 +23,7 @@ from orchestrator.config import Config
 from orchestrator.engines.embedded.channel import Position, accept, connect, listen
 from orchestrator.engines.embedded.engine import TwoServerEngine
 from orchestrator.engines.embedded.tls import Identity, create_certificates
-from orchestrator.engines.factory import create_engine, round_parameters
+from orchestrator.engines.factory import create_engine
 from orchestrator.engines.plaintext import PlainUpload, float64_aggregate, float64_personal
 from orchestrator.sharing.envelope import Keypair
 
@@ -63,12 +63,7 @@ class Contender:
         own = {"protocol": self.protocol} if self.protocol else {"preprocessing": self.preprocessing}
         clip_norm = None if RULES[config.method.name].personal else CLIP_NORM
         privacy = {"clip_norm": config.privacy.clip_norm or clip_norm, "noise_multiplier": 0.0}
-        return config.model_copy(
-            update={
-                "engine": config.engine.model_copy(update={**chosen, **own}),
-                "privacy": config.privacy.model_copy(update=privacy),
-            }
-        )
+        return config.changed(engine={**chosen, **own}, privacy=privacy)
 
     def __str__(self) -> str:
         return ", ".join(filter(None, (self.engine, self.protocol, self.program, self.preprocessing)))
@@ -139,7 +134,7 @@ def bench_embedded(
 ) -> Record:
     """The embedded engine with F2GNN's rule and the defaults of all other settings."""
     config = Config()
-    config = config.model_copy(update={"federation": config.federation.model_copy(update={"cohort": cohort})})
+    config = config.changed(clients={"count": max(cohort, config.clients.count)}, federation={"cohort": cohort})
     return bench(config, Contender("embedded", program, preprocessing), parameters, repeats, commands)
 
 
@@ -163,13 +158,14 @@ def bench(
     """
     threadpool_limits(1)  # idle worker threads of this process would spin on the servers' cores
     config = contender.applied_to(config)
-    rule, clip_norm = round_parameters(config), config.privacy.clip_norm
+    clip_norm = config.privacy.clip_norm
     rng = np.random.default_rng(0)
-    uploads = [_upload(rng, rule, parameters) for _ in range(rule.cohort)]
-    keypairs = [Keypair() for _ in uploads]
     costs, errors = [], []
     with create_engine(config, commands) as engine:
         assert isinstance(engine, TwoServerEngine)
+        rule = engine.plan.rule
+        uploads = [_upload(rng, rule, parameters) for _ in range(rule.cohort)]
+        keypairs = [Keypair() for _ in uploads]
         started = time.perf_counter()
         model = rng.normal(size=parameters)
         engine.start(model)

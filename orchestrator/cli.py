@@ -360,7 +360,8 @@ def bench(
     whole = bool(preset or config)
     settings = _settings(preset, config, set_, data_dir, None)
     if cohort:
-        settings = settings.model_copy(update={"federation": settings.federation.model_copy(update={"cohort": cohort})})
+        count = max(cohort, settings.clients.count)
+        settings = settings.changed(clients={"count": count}, federation={"cohort": cohort})
     length = _model_size(settings, parameters) if whole else parameters or MODEL_SIZE
     [name] = _choices("--engine", [engine or ("all" if whole else "embedded")], ("embedded", "mpspdz", "all"))
     programs = _choices("--program", program or (list(PROGRAMS) if whole else ["assisted"]), PROGRAMS)
@@ -411,10 +412,10 @@ def mpc(
 
     Training and bench compile what they need themselves; this does it ahead, and checks the installation.
     """
-    from orchestrator.engines.factory import round_parameters
     from orchestrator.engines.mpspdz.compiler import compile_program
     from orchestrator.engines.mpspdz.installation import TESTED_VERSIONS, find
     from orchestrator.engines.mpspdz.shape import Shape
+    from orchestrator.engines.round_plan import RoundPlan
 
     settings = _settings(preset, config, set_, data_dir, None)
     protocols = _choices("--protocol", protocol or list(PARTIES), tuple(PARTIES))
@@ -429,7 +430,7 @@ def mpc(
     for name in programs:
         for each in protocols:
             try:
-                shape = Shape(name, each, round_parameters(settings), length)
+                shape = Shape(name, each, RoundPlan.of(settings).rule, length)
             except ConfigError as error:
                 if program:
                     raise

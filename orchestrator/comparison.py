@@ -62,9 +62,7 @@ def compare(
         ConfigError: an engine lacks what it needs; before anything is trained.
         ProtocolError: a released model lies further from float64 than its bound allows.
     """
-    settings = {
-        name: config.model_copy(update={"engine": config.engine.model_copy(update={"name": name})}) for name in engines
-    }
+    settings = {name: config.changed(engine={"name": name}) for name in engines}
     made = {name: create_engine(own) for name, own in settings.items()}
     graph = load_graph(config.data, config.seed)
     parent = RunFolder.create(config, f"compare-{config.data.name}-{config.method.name}")
@@ -72,7 +70,7 @@ def compare(
     differences: list[float] = []
     shares: list[float] = []
     for name in engines:
-        own = settings[name].model_copy(update={"run": config.run.model_copy(update={"dir": parent.path})})
+        own = settings[name].changed(run={"dir": parent.path})
         folder = RunFolder.create(own, name)
 
         def watch(result: RoundResult, name: str = name) -> None:

@@ -495,6 +495,19 @@ class Config(_Section):
             )
         return self
 
+    def changed(self, **sections: Any) -> Config:
+        """These settings with some replaced, checked again as a whole.
+
+        Args:
+            sections: by name of a section, the settings in it that change; or the seed.
+
+        Raises:
+            ConfigError: the result does not fit together, naming each setting at fault.
+        """
+        tree = self.model_dump()
+        _merge(tree, sections)
+        return validated(tree)
+
     def to_yaml(self) -> str:
         """The whole tree as text that `load_config` reads back as the same configuration."""
         return yaml.dump(self.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False)

@@ -107,8 +107,7 @@ def compare_methods(
     for seed in range(config.seed, config.seed + seeds):
         graph = load_graph(config.data, seed)
         for name, own in settings.items():
-            changes = {"seed": seed, "run": own.run.model_copy(update={"dir": parent.path})}
-            run = own.model_copy(update=changes)
+            run = own.changed(seed=seed, run={"dir": parent.path})
             folder = RunFolder.create(run, f"{name}-seed-{seed}")
             train(run, folder, observe=partial(observe, name), graph=graph)
             draw_similarity(folder, graph, run)

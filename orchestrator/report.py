@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from orchestrator.config import Config
-from orchestrator.engines.factory import privacy_plan, with_clip_norm
+from orchestrator.engines.round_plan import RoundPlan
 from orchestrator.errors import RunError
 from orchestrator.metrics import metric_names, moving_average
 from orchestrator.plots import plot_costs, plot_curves
@@ -60,7 +60,7 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
     """
     records = folder.records()
     clip_norm = records[-1]["clip_norm"] if records else None
-    plan = privacy_plan(with_clip_norm(config, clip_norm)) if records else None
+    plan = RoundPlan.of(config).at(clip_norm).privacy if records else None
     if plan is None:
         return None
     state = folder.load_privacy()

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.config import Config
-from orchestrator.engines.factory import privacy_plan
+from orchestrator.engines.round_plan import RoundPlan
 from orchestrator.errors import ConfigError
 from orchestrator.metrics import METRICS, moving_average
 from orchestrator.plots import plot_settings
@@ -83,21 +83,21 @@ def _table2(config: Config) -> dict[str, Config]:
     paper = {"clip_norm": _PAPER_CLIP_NORM, "noise": "split", "sensitivity": "worst_case", "delta": _PAPER_DELTA}
     # After T rounds of noise the model is a random walk of sqrt(T) 2 sigma C a coordinate: more bits before the point.
     wide = {"update_bits": 22, "weight_bits": 27, "integer_bits": 13}
-    settings = {"non-private": _changed(config, privacy=_NON_PRIVATE)}
+    settings = {"non-private": config.changed(privacy=_NON_PRIVATE)}
     for sigma in _PAPER_MULTIPLIERS:
-        settings[f"σ = {sigma:g}"] = _changed(config, sharing=wide, privacy={**paper, "noise_multiplier": sigma})
+        settings[f"σ = {sigma:g}"] = config.changed(sharing=wide, privacy={**paper, "noise_multiplier": sigma})
     return settings
 
 
 def _operating_point(config: Config) -> dict[str, Config]:
     """The same training with neither clip nor noise, and clipped with the noise that keeps epsilon at 8, 4, 2 and 1."""
-    plan = privacy_plan(_changed(config, privacy={"noise_multiplier": 1.0}))
+    plan = RoundPlan.of(config.changed(privacy={"noise_multiplier": 1.0})).privacy
     if plan is None:
         raise ConfigError("federation.sampling: no accountant is valid for it; expected distinct or poisson")
-    settings = {"non-private": _changed(config, privacy=_NON_PRIVATE)}
+    settings = {"non-private": config.changed(privacy=_NON_PRIVATE)}
     for target in _TARGETS:
         sigma = calibrate(plan, config.federation.rounds, target).noise_multiplier
-        settings[f"ε = {target:g}"] = _changed(config, privacy={"noise_multiplier": sigma})
+        settings[f"ε = {target:g}"] = config.changed(privacy={"noise_multiplier": sigma})
     return settings
 
 
@@ -139,7 +139,7 @@ def reproduce(
     for name, own in settings.items():
         for seed in range(config.seed, config.seed + seeds):
             label = f"{name}, seed {seed}"
-            run = _changed(own, seed=seed, run={"dir": parent.path})
+            run = own.changed(seed=seed, run={"dir": parent.path})
             folder = RunFolder.create(run, label.replace(" = ", "-").replace(", ", "-").replace(" ", "-"))
             train(run, folder, observe=partial(observe, label))
             records.setdefault(name, []).append(folder.records())
@@ -173,7 +173,7 @@ def _epsilon(value: float | None) -> str:
 
 
 def _row(name: str, config: Config, runs: Sequence[Sequence[Mapping[str, Any]]]) -> Row:
-    plan, rounds = privacy_plan(config), config.federation.rounds
+    plan, rounds = RoundPlan.of(config).privacy, config.federation.rounds
     metrics: dict[str, tuple[float, float] | None] = {}
     for metric in METRICS:
         finals = [moving_average([record["val"][metric] for record in run])[-1] for run in runs]
@@ -191,11 +191,3 @@ def _row(name: str, config: Config, runs: Sequence[Sequence[Mapping[str, Any]]])
 
 def _as_the_paper(plan: PrivacyPlan) -> PrivacyPlan:
     return PrivacyPlan(plan.sampler, plan.clients, plan.cohort, plan.noise_multiplier, plan.delta, accountant="paper")
-
-
-def _changed(config: Config, **sections: Any) -> Config:
-    """The configuration with some settings replaced, checked again as a whole."""
-    tree = config.model_dump()
-    for name, change in sections.items():
-        tree[name] = {**tree[name], **change} if isinstance(change, dict) else change
-    return Config.model_validate(tree)

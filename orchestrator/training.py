@@ -15,18 +15,9 @@ from orchestrator.client_process import single_threaded
 from orchestrator.clients import ClientPool
 from orchestrator.config import Config, FederationConfig
 from orchestrator.engines.base import Encoder, Engine, RoundCost
-from orchestrator.engines.factory import (
-    clip_limits,
-    create_engine,
-    error_bound,
-    min_cohort,
-    privacy_plan,
-    round_parameters,
-    round_terms,
-    vector_format,
-    with_clip_norm,
-)
+from orchestrator.engines.factory import create_engine
 from orchestrator.engines.plaintext import AuditEncoder, PlainUpload, float64_aggregate, float64_personal, plain_encoder
+from orchestrator.engines.round_plan import RoundPlan
 from orchestrator.errors import ConfigError, ProtocolError, RunError
 from orchestrator.evaluation import round_evaluation
 from orchestrator.graphs import client_graphs, load_graph
@@ -154,12 +145,15 @@ def train(
         SafeGNNError: with one line; the last checkpoint stands.
     """
     single_threaded()
+    plan = RoundPlan.of(config)
+    if engine is not None and engine.plan != plan:
+        raise ConfigError("engine: it was made from another plan than the settings': its noise would not be theirs")
     graph = graph or load_graph(config.data, config.seed)
     clients = client_graphs(graph, config.clients, config.seed)
     network = create_network(graph.num_features, graph.classes, config.model)
     log = _tensorboard(folder) if config.run.tensorboard else lambda result: None
     checkpoint = folder.load() if resume else None
-    budget = _budget(config, folder, 0 if checkpoint is None else checkpoint.round, resume)
+    budget = _budget(plan, folder, 0 if checkpoint is None else checkpoint.round, resume)
     if checkpoint is None:
         checkpoint = Checkpoint(0, network.initial_parameters(config.seed), {})
     if checkpoint.clip_norm is None:
@@ -177,15 +171,14 @@ def train(
             checkpoint = replace(checkpoint, states=pool.save(0, range(len(clients)), folder.state_dir))
             folder.save(checkpoint)
             folder.save_preparation({"steps": steps, "seconds": time.perf_counter() - started, "bytes": sent})
-        personal, least = METHODS[config.method.name].personal, min_cohort(config)
+        personal = METHODS[config.method.name].personal
 
         def begin(number: int, clip_norm: float | None) -> list[int] | None:
             """The cohort of a round, for which preparations begin; None where training ends before the round."""
             if number > config.federation.rounds or (budget is not None and not budget.allows(number)):
                 return None
             cohort = sample_cohort(config.federation, config.clients.count, config.seed, number)
-            adaptive = config.privacy.clip == "quantile"
-            engine.prepare(number, len(cohort), round_terms(with_clip_norm(config, clip_norm)) if adaptive else None)
+            engine.prepare(number, len(cohort), plan.at(clip_norm).terms)
             return cohort
 
         number, cohort = checkpoint.round + 1, begin(checkpoint.round + 1, checkpoint.clip_norm)
@@ -198,17 +191,17 @@ def train(
                 model,
                 engine.encoder,
                 partial(engine.submit, number),
-                _auditor(config) if audit else None,
+                _auditor(plan) if audit else None,
                 keyed=personal,
             )
-            if len(cohort) - len(trained.missing) < least:
+            if len(cohort) - len(trained.missing) < plan.min_cohort:
                 raise next(iter(trained.missing.values()))
             evaluation.trained(number, cohort, model)
             if budget is not None:
                 budget.charge(number)
                 folder.save_privacy(budget.state())
             decoder, aggregation = engine.decoder, engine.aggregate(number, cohort)
-            adapted = _adapted(config, clip_norm, aggregation.within)
+            adapted = _adapted(plan, config, clip_norm, aggregation.within)
             following = begin(number + 1, adapted)
             opened: list[np.ndarray] = []
             if aggregation.answers is not None:
@@ -218,7 +211,7 @@ def train(
                 opened = [aggregation.parameters]
             left_out = {**aggregation.left_out, **{slot: str(error) for slot, error in trained.missing.items()}}
             audits = [upload for slot, upload in sorted(trained.audits.items()) if slot not in left_out]
-            difference, bound = _audit(with_clip_norm(config, clip_norm), number, model, opened, audits)
+            difference, bound = _audit(plan.at(clip_norm), number, model, opened, audits)
             if aggregation.parameters is not None:
                 model = aggregation.parameters
             evaluation.aggregated(number, cohort, model)
@@ -256,16 +249,15 @@ def train(
     return model
 
 
-def _budget(config: Config, folder: RunFolder, completed: int, resume: bool) -> Budget | None:
+def _budget(plan: RoundPlan, folder: RunFolder, completed: int, resume: bool) -> Budget | None:
     """What has been released so far; None where no epsilon can be stated.
 
     Raises:
         RunError: a resumed run does not say what its completed rounds have released.
     """
-    plan = privacy_plan(config)
-    if plan is None:
+    if plan.privacy is None:
         return None
-    budget = Budget(plan, config.privacy.epsilon_budget)
+    budget = Budget(plan.privacy, plan.noise.budget)
     state = folder.load_privacy() if resume else None
     if state is not None:
         budget.restore(state)
@@ -274,23 +266,23 @@ def _budget(config: Config, folder: RunFolder, completed: int, resume: bool) -> 
     return budget
 
 
-def _adapted(config: Config, clip_norm: float | None, within: float | None) -> float | None:
+def _adapted(plan: RoundPlan, config: Config, clip_norm: float | None, within: float | None) -> float | None:
     """The clip bound of the next round: the same, or what the released count makes of it."""
     if clip_norm is None or within is None:
         return clip_norm
     quantile, expected = config.privacy.quantile, config.federation.cohort
-    return next_clip_norm(clip_norm, within, expected, quantile.target, quantile.learning_rate, clip_limits(config))
+    return next_clip_norm(clip_norm, within, expected, quantile.target, quantile.learning_rate, plan.clip_limits())
 
 
-def _auditor(config: Config) -> Encoder | None:
+def _auditor(plan: RoundPlan) -> Encoder | None:
     """What the audit takes from clients; None where noise hides what it would compare."""
-    if config.privacy.noise_multiplier > 0:
+    if plan.noise.multiplier > 0:
         return None
-    return plain_encoder if config.engine.name == "plaintext" else AuditEncoder(vector_format(config))
+    return plain_encoder if plan.engine == "plaintext" else AuditEncoder(plan.vectors)
 
 
 def _audit(
-    config: Config, round: int, before: np.ndarray, after: Sequence[np.ndarray], audits: Sequence[PlainUpload]
+    plan: RoundPlan, round: int, before: np.ndarray, after: Sequence[np.ndarray], audits: Sequence[PlainUpload]
 ) -> tuple[float | None, float | None]:
     """The largest difference from float64 aggregation of the same uploads, and its bound; None without an audit.
 
@@ -303,17 +295,16 @@ def _audit(
     """
     if not audits or not after:
         return None, None
-    parameters = round_parameters(config)
-    if METHODS[config.method.name].personal:
-        _, expected = float64_personal(before, parameters, audits)
+    if plan.rule.personal:
+        expected: Sequence[np.ndarray] = list(float64_personal(before, plan.rule, audits)[1])
     else:
-        expected = [float64_aggregate(before, parameters, config.privacy.clip_norm, audits)]
+        expected = [float64_aggregate(before, plan.rule, plan.clip_norm, audits)]
     largest = max(float(np.abs(upload.delta).max(initial=0.0)) for upload in audits)
-    bound = error_bound(config, len(audits), largest)
+    bound = plan.error_bound(len(audits), largest)
     difference = max(float(np.abs(own - exact).max()) for own, exact in zip(after, expected, strict=True))
     if not difference <= bound:
         reason = f"the model differs from float64 by {difference:.3g}, more than the bound {bound:.3g}"
-        raise ProtocolError(f"engine {config.engine.name}", "audit", round, reason)
+        raise ProtocolError(f"engine {plan.engine}", "audit", round, reason)
     return difference, bound
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.engines.base import Aggregation, Engine, RoundCost, Terms
+from orchestrator.engines.base import Aggregation, Engine, RoundCost
+from orchestrator.engines.round_plan import RoundPlan, Terms
 
 __all__ = ["NoEngine"]
 
@@ -20,6 +21,9 @@ def _nothing(
 
 class NoEngine(Engine):
     """Takes part in the round loop and does nothing."""
+
+    def __init__(self, plan: RoundPlan) -> None:
+        self.plan = plan
 
     @property
     def encoder(self) -> Any:

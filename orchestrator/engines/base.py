@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpc_programs.rules import RoundParameters
-from orchestrator.errors import CohortError, ConfigError
+from orchestrator.engines.round_plan import RoundPlan, Terms
+from orchestrator.errors import CohortError
 from orchestrator.sharing.envelope import Keypair
 
-__all__ = ["Aggregation", "Decoder", "Encoder", "Engine", "RoundCost", "Terms", "check_terms", "too_few"]
+__all__ = ["Aggregation", "Decoder", "Encoder", "Engine", "RoundCost", "too_few"]
 
 
 class Encoder(Protocol):
@@ -57,22 +57,6 @@ class Decoder(Protocol):
             ProtocolError: the answer is damaged, or meant for another run, round, slot or client.
             RangeError: the model left the representable range.
         """
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What is public about a round besides its cohort and may differ from round to round.
-
-    Attributes:
-        clip_norm: C; None where updates are not clipped.
-        noise_stddev: absolute standard deviation of the noise that each server adds to its share; 0 for none.
-        count_stddev: of the noise that each adds to the number of updates whose norm is at most C, which is released
-            too; None where they are not counted.
-    """
-
-    clip_norm: float | None = None
-    noise_stddev: float = 0.0
-    count_stddev: float | None = None
 
 
 @dataclass(frozen=True)
@@ -125,12 +109,6 @@ class Aggregation:
     left_out: Mapping[int, str] = field(default_factory=dict)
 
 
-def check_terms(parameters: RoundParameters, terms: Terms) -> None:
-    """Raises ConfigError where a personal rule's updates would be clipped or noised: it has neither."""
-    if parameters.personal and terms != Terms():
-        raise ConfigError(f"privacy: {parameters.rule} gives every client its own model, without clipping or noise")
-
-
 def too_few(round: int, cohort: Sequence[int], left_out: Mapping[int, str], least: int) -> CohortError:
     """The error of a round in which fewer clients than `least` can take part, who names those that were left out."""
     numbers = [cohort[slot] for slot in sorted(left_out)]
@@ -143,7 +121,13 @@ def too_few(round: int, cohort: Sequence[int], left_out: Mapping[int, str], leas
 
 
 class Engine(ABC):
-    """An engine holds the global model between rounds; use it as a context manager, so that nothing is left running."""
+    """An engine holds the global model between rounds; use it as a context manager, so that nothing is left running.
+
+    Attributes:
+        plan: what it was made from. Training on another plan is refused: its noise would not be the one accounted for.
+    """
+
+    plan: RoundPlan
 
     @abstractmethod
     def start(self, parameters: np.ndarray) -> None:

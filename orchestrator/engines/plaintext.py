@@ -11,7 +11,8 @@ import numpy as np
 from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RULES, RoundParameters, factors
 from orchestrator.engines.admission import admit
-from orchestrator.engines.base import Aggregation, Decoder, Encoder, Engine, RoundCost, Terms, check_terms, too_few
+from orchestrator.engines.base import Aggregation, Decoder, Encoder, Engine, RoundCost, too_few
+from orchestrator.engines.round_plan import RoundPlan, Terms
 from orchestrator.errors import RangeError
 from orchestrator.sharing.envelope import Keypair
 from orchestrator.sharing.fixed_point import VectorFormat
@@ -186,32 +187,23 @@ class PlaintextEngine(Engine):
     noise and for no other purpose than to see what such noise does: nothing is claimed for it.
     """
 
-    def __init__(
-        self,
-        parameters: RoundParameters,
-        *,
-        clip_norm: float | None = None,
-        noise_stddev: float = 0.0,
-        count_stddev: float | None = None,
-        vectors: VectorFormat | None = None,
-        min_cohort: int = 0,
-    ) -> None:
+    def __init__(self, plan: RoundPlan) -> None:
+        """Args: plan: of the rounds. With noise the shares of updates are simulated, else these are taken as they are.
+
+        Raises:
+            ConfigError: a personal rule's updates would be clipped or noised.
         """
-        Args:
-            parameters: the public side of the round's arithmetic.
-            clip_norm, noise_stddev, count_stddev: the usual `Terms` of a round; deviations are those of one server.
-            vectors: the format of the shares that are simulated; None simulates none, and takes updates as they are.
-            min_cohort: the least number of clients whose round is released.
-        """
-        self._parameters, self._vectors, self._min_cohort = parameters, vectors, min_cohort
-        self._terms = self._usual = Terms(clip_norm, noise_stddev, count_stddev)
-        check_terms(parameters, self._usual)
+        self.plan, self._parameters = plan, plan.rule
+        self._terms = self._usual = plan.terms
+        self._usual.check(self._parameters)
         self._model = np.zeros(0)
         self._uploads: dict[int, PlainUpload] = {}
 
     @property
     def encoder(self) -> Encoder:
-        return plain_encoder if self._vectors is None else SimulatingEncoder(self._parameters, self._vectors)
+        if self.plan.noise.multiplier == 0:
+            return plain_encoder
+        return SimulatingEncoder(self._parameters, self.plan.vectors)
 
     @property
     def decoder(self) -> Decoder:
@@ -222,7 +214,7 @@ class PlaintextEngine(Engine):
 
     def prepare(self, round: int, size: int, terms: Terms | None = None) -> None:
         self._terms = terms or self._usual
-        check_terms(self._parameters, self._terms)
+        self._terms.check(self._parameters)
 
     def submit(self, round: int, slot: int, client: int, upload: PlainUpload) -> None:
         if isinstance(upload, PlainUpload) and upload.delta.shape == self._model.shape:
@@ -233,8 +225,8 @@ class PlaintextEngine(Engine):
         slots, terms, within = sorted(self._uploads), self._terms, None
         uploads, size = [self._uploads.pop(slot) for slot in slots], self._model.nbytes
         left_out = {slot: "nothing arrived" for slot in range(len(cohort)) if slot not in slots}
-        if len(uploads) < self._min_cohort:
-            raise too_few(round, cohort, left_out, self._min_cohort)
+        if len(uploads) < self.plan.min_cohort:
+            raise too_few(round, cohort, left_out, self.plan.min_cohort)
         if self._parameters.personal:
             weights, models = float64_personal(self._model, self._parameters, uploads)
             cost = self._cost(started, size if cohort else 0, size if cohort else 0)

@@ -17,6 +17,7 @@ from orchestrator.sharing.ring import MASK128, signed128
 
 __all__ = [
     "COUNT_BITS",
+    "FAITHFUL_BITS",
     "SCALAR_BITS",
     "VectorFormat",
     "clip_error",
@@ -28,6 +29,8 @@ __all__ = [
 SCALAR_BITS = 32
 """Fractional bits of every scalar."""
 
+FAITHFUL_BITS = 16
+"""Fractional bits of everything in the program "faithful" on MP-SPDZ, its default."""
 
 COUNT_BITS = 44
 """Fractional bits of a number of clients in Z_2^64: room for 2^18 of them, and for noise that is fine enough."""

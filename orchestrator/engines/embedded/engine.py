@@ -26,8 +26,7 @@ from typing import IO, Any, Literal
 import numpy as np
 
 import orchestrator.errors as errors
-from mpc_programs.rules import RoundParameters
-from orchestrator.engines.base import Aggregation, Engine, RoundCost, Terms, check_terms, too_few
+from orchestrator.engines.base import Aggregation, Engine, RoundCost, too_few
 from orchestrator.engines.embedded.channel import Channel, Position, connect, ready
 from orchestrator.engines.embedded.decoder import OpeningDecoder
 from orchestrator.engines.embedded.encoder import SealingEncoder
@@ -36,8 +35,9 @@ from orchestrator.engines.embedded.orders import Aggregate, Announcement, Delive
 from orchestrator.engines.embedded.process import Assignment
 from orchestrator.engines.embedded.reception import hearsay
 from orchestrator.engines.embedded.tls import Identity, create_certificates
+from orchestrator.engines.round_plan import RoundPlan, Terms
 from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
-from orchestrator.sharing.fixed_point import COUNT_BITS, VectorFormat
+from orchestrator.sharing.fixed_point import COUNT_BITS
 from orchestrator.sharing.shares import VectorShare
 from orchestrator.sharing.upload import Layout
 
@@ -70,46 +70,35 @@ class TwoServerEngine(Engine):
 
     def __init__(
         self,
-        parameters: RoundParameters,
-        vectors: VectorFormat,
+        plan: RoundPlan,
         modules: dict[str, str],
-        settings: dict[str, Any],
+        settings: dict[str, str],
         *,
-        clip_norm: float | None = None,
-        noise_stddev: float = 0.0,
-        count_stddev: float | None = None,
-        program: str = "assisted",
         timeout_sec: float = 60.0,
         ports: tuple[int, int, int] | None = None,
         certificates: Path | None = None,
         commands: dict[str, list[str]] | None = None,
-        min_cohort: int = 0,
     ) -> None:
         """
         Args:
-            parameters: the public side of the round's arithmetic.
-            vectors: fixed-point format of updates and model.
+            plan: of the rounds.
             modules: the roles, and which module each one's process runs.
             settings: what else the servers must know, and must hold alike.
-            clip_norm, noise_stddev, count_stddev: the usual `Terms` of a round.
-            program: what is done with the vectors; one of `mpc_programs.rules.PROGRAMS`.
             timeout_sec: longest silence of a peer.
             ports: for server 0, server 1 and the dealer; None takes free ones.
             certificates: a folder of `create_certificates`; None makes certificates for the session and keeps none.
             commands: how to start a role's process, for tests that need one to fail.
-            min_cohort: the least number of clients whose round is released.
 
         Raises:
             ConfigError: the noise does not fit the vector format, a personal rule is not computed in this way, or a
                 certificate is not fit for use.
         """
-        self._parameters, self._vectors = parameters, vectors
-        self._program, self._settings = program, settings
-        self._usual = Terms(clip_norm, noise_stddev, count_stddev)
-        vectors.check_noise(noise_stddev)
-        check_terms(parameters, self._usual)
-        if parameters.personal and program != "assisted":
-            raise ConfigError(f"engine.program = {program}: {parameters.rule} is computed by assisted only")
+        self.plan, self._parameters, self._vectors = plan, plan.rule, plan.vectors
+        self._program, self._settings = plan.program, settings
+        self._usual = plan.terms
+        self._usual.check(self._parameters)
+        if self._parameters.personal and plan.program != "assisted":
+            raise ConfigError(f"engine.program = {plan.program}: {self._parameters.rule} is computed by assisted only")
         self._timeout_sec = timeout_sec
         self._roles = list(modules)
         self._ports = dict(zip(("server 0", "server 1", "dealer"), ports or (0, 0, 0), strict=True))
@@ -123,8 +112,7 @@ class TwoServerEngine(Engine):
         self._position = Position()
         self._encoder: SealingEncoder | None = None
         self._decoder: OpeningDecoder | None = None
-        self._min_cohort = min_cohort
-        self._announced = self._announcement(parameters.cohort, self._usual)
+        self._announced = self._announcement(self._parameters.cohort, self._usual)
         self._prepared = self._upload_bytes = self._waiting_bytes = 0
         self._unsettled: list[list[int]] = []
         self._left_out: dict[int, str] = {}
@@ -174,7 +162,15 @@ class TwoServerEngine(Engine):
             # Only now: a server that has its orders connects to the other one, which must know its orchestrator first.
             others = [list(addresses[role]) if role in addresses else None for role in ("server 1", "dealer")]
             order = Setup(
-                run, self._program, self._announced, self._min_cohort, self._vectors, settings, model, *others
+                run,
+                self._program,
+                self.plan.digest,
+                self._announced,
+                self.plan.min_cohort,
+                self._vectors,
+                settings,
+                model,
+                *others,
             )
             for channel in self._channels.values():
                 channel.send_message(order.message())
@@ -206,7 +202,7 @@ class TwoServerEngine(Engine):
     def prepare(self, round: int, size: int, terms: Terms | None = None) -> None:
         terms = terms or self._usual
         self._vectors.check_noise(terms.noise_stddev)
-        check_terms(self._parameters, terms)
+        terms.check(self._parameters)
         self._announced = self._announcement(size, terms)
         self._send(Prepare(round, self._announced))
         self._encoder = replace(
@@ -259,7 +255,7 @@ class TwoServerEngine(Engine):
         left_out, uploaded = self._leave_out(both), self._upload_bytes
         self._unsettled, self._waiting_bytes, self._upload_bytes = [], 0, 0
         if both[0]["type"] == "too few":
-            raise too_few(round, cohort, left_out, self._min_cohort)
+            raise too_few(round, cohort, left_out, self.plan.min_cohort)
         parameters = within = answers = None
         if self._parameters.personal:
             answers = self._answers(both, left_out)
@@ -425,14 +421,14 @@ class EmbeddedEngine(TwoServerEngine):
 
     def __init__(
         self,
-        parameters: RoundParameters,
-        vectors: VectorFormat,
+        plan: RoundPlan,
         *,
         preprocessing: Literal["ot", "dealer"] = "ot",
         **options: Any,
     ) -> None:
         """
         Args:
+            plan: of the rounds.
             preprocessing: "ot", by the two servers alone, or "dealer", by a third process.
             options: as `TwoServerEngine` takes them.
         """
@@ -441,7 +437,7 @@ class EmbeddedEngine(TwoServerEngine):
         if preprocessing == "dealer":
             modules["dealer"] = f"{here}.dealer"
         settings = {"name": "embedded", "preprocessing": preprocessing}
-        super().__init__(parameters, vectors, modules, settings, **options)
+        super().__init__(plan, modules, settings, **options)
 
 
 def _shares(replies: Sequence[dict[str, Any]], name: str, scale_bits: int) -> list[VectorShare]:

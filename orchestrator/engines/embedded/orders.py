@@ -54,6 +54,7 @@ class Setup(Order):
     Attributes:
         run: 16 bytes, fresh.
         program: what is done with the vectors.
+        plan: digest of the run's plan, which both servers must have been given alike.
         announcement: the usual one.
         min_cohort: a round with fewer clients is not released.
         vectors: the format.
@@ -66,6 +67,7 @@ class Setup(Order):
     kind = "setup"
     run: bytes
     program: str
+    plan: str
     announcement: Announcement
     min_cohort: int
     vectors: VectorFormat

@@ -105,6 +105,7 @@ class Server(ABC):
             {
                 "program": (PROTOCOL, self._program),
                 "run": self._run,
+                "plan": order.plan,
                 "model": len(model),
                 "terms": self._terms,
                 "vectors": astuple(self._vectors),

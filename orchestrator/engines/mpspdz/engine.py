@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from mpc_programs.rules import RoundParameters
-from orchestrator.engines.base import Terms
 from orchestrator.engines.embedded.engine import TwoServerEngine
 from orchestrator.engines.mpspdz.compiler import compile_program, default_cache
 from orchestrator.engines.mpspdz.installation import find
 from orchestrator.engines.mpspdz.scratch import private_folder
 from orchestrator.engines.mpspdz.shape import Shape
+from orchestrator.engines.round_plan import RoundPlan, Terms
 from orchestrator.errors import ConfigError
-from orchestrator.sharing.fixed_point import SCALAR_BITS, VectorFormat
+from orchestrator.sharing.fixed_point import SCALAR_BITS
 
 __all__ = ["MpSpdzEngine"]
 
@@ -26,19 +25,16 @@ class MpSpdzEngine(TwoServerEngine):
 
     def __init__(
         self,
-        parameters: RoundParameters,
-        vectors: VectorFormat,
+        plan: RoundPlan,
         *,
-        protocol: Literal["semi2k", "dealer-ring"] = "semi2k",
-        program: str = "assisted",
         home: Path | None = None,
         cache: Path | None = None,
         **options: Any,
     ) -> None:
         """
         Args:
-            protocol: "semi2k", two parties and oblivious transfer, or "dealer-ring", with a dealer.
-            program: one of `mpc_programs.rules.PROGRAMS`.
+            plan: of the rounds; its protocol is "semi2k", two parties and oblivious transfer, or "dealer-ring", with a
+                dealer.
             home: the installation; None looks where `installation.find` does.
             cache: where bytecode is kept; None: `compiler.default_cache`.
             options: as `TwoServerEngine` takes them.
@@ -46,12 +42,13 @@ class MpSpdzEngine(TwoServerEngine):
         Raises:
             ConfigError: there is no usable installation, or the program does not fit the formats.
         """
+        parameters, vectors, program, protocol = plan.rule, plan.vectors, plan.program, plan.protocol
         if parameters.expected is not None:
             raise ConfigError(
                 "privacy.sensitivity: bounded_weights with federation.sampling poisson has no MP-SPDZ program; "
                 "choose distinct, or another engine.name"
             )
-        if options.get("count_stddev") is not None:
+        if plan.adaptive:
             raise ConfigError(
                 "privacy.clip: quantile changes the clip bound from round to round, and MP-SPDZ's programs are "
                 "compiled for one; choose fixed, or another engine.name"
@@ -74,7 +71,7 @@ class MpSpdzEngine(TwoServerEngine):
             "home": str(self._installation.home),
             "cache": str(self._cache),
         }
-        super().__init__(parameters, vectors, modules, settings, program=program, **options)
+        super().__init__(plan, modules, settings, **options)
 
     def start(self, parameters: np.ndarray) -> None:
         """As every engine; compiles the program first where that has not been done, which takes seconds."""

@@ -8,21 +8,13 @@ from dataclasses import dataclass
 from mpc_programs.rules import PROGRAMS, RoundParameters
 from orchestrator.engines.mpspdz.installation import PARTIES
 from orchestrator.errors import ConfigError
-from orchestrator.sharing.fixed_point import SCALAR_BITS, VectorFormat
+from orchestrator.sharing.fixed_point import FAITHFUL_BITS, SCALAR_BITS
 
 __all__ = ["Job", "Operation", "Shape"]
 
 _TRUNCATION_SECURITY = 40
-_FAITHFUL_BITS = 16
 _FAITHFUL_LIMIT = 2.0**13
 """`faithful` computes with 31 bits, 16 of them behind the point: sums and differences of two must stay below 2^14."""
-
-_FAITHFUL_FACTOR_ULP = 2
-"""Bound on the error of one factor by the library's softmax, exponential and division, in 2^-16 and before gain.
-
-Measured, not derived: over q from 1 to 30, gains from 1 to 107, clipped and unclipped updates, equal and far scores,
-at most a tenth of it was seen.
-"""
 
 
 @dataclass(frozen=True)
@@ -126,7 +118,7 @@ class Shape(Job):
     @property
     def fraction_bits(self) -> int:
         """Of the scalars, and of the updates where the program clips and weighs them elementwise."""
-        return _FAITHFUL_BITS if self.program == "faithful" else SCALAR_BITS
+        return FAITHFUL_BITS if self.program == "faithful" else SCALAR_BITS
 
     @property
     def arguments(self) -> list[str]:
@@ -135,16 +127,3 @@ class Shape(Job):
         ratio = "none" if p.ratio_max is None else str(p.ratio_max)
         length = 0 if self.program == "assisted" else self.length
         return [str(p.cohort), str(length), p.rule, str(p.lam), str(p.tau), str(p.fairness_max), ratio]
-
-    def error_bound(self, vectors: VectorFormat, largest_coordinate: float) -> float:
-        """Bound on |released - float64| per coordinate and round, without noise.
-
-        `assisted` and `scalar-first` keep the embedded engine's. `faithful` rounds at 2^-16: the factors as measured,
-        the updates once when they enter and once in each of two products, the sum's weights adding up to one.
-        """
-        q = self.parameters.cohort
-        bound = vectors.error_bound(q, largest_coordinate, self.parameters.gain)
-        if self.program != "faithful":
-            return bound
-        factor = (1 + self.parameters.gain) * _FAITHFUL_FACTOR_ULP
-        return bound + (q * largest_coordinate * factor + 3 * q) * 2.0**-_FAITHFUL_BITS
