@@ -14,13 +14,13 @@ from statistics import mean, stdev
 
 import numpy as np
 
-from orchestrator.classification import summarise
-from orchestrator.client_process import single_threaded
+from orchestrator.client.host import single_threaded
 from orchestrator.config import Config, load_config
+from orchestrator.evaluation.classification import summarise
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import create
-from orchestrator.methods.impairment import mend
+from orchestrator.methods.fedsage.impairment import mend
 
 PRESETS = ("fedsage-cora-louvain-5", "fedsage-citeseer-louvain-5")
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from orchestrator.config import Config, load_config
-from orchestrator.runs import RunFolder
-from orchestrator.training import train
+from orchestrator.coordinator.run_folder import RunFolder
+from orchestrator.coordinator.training import train
 
 GRID = {
     "proximal": ((0.0, 0.01, 0.1, 0.3), (0.0, 1.0, 10.0, 100.0)),

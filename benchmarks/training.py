@@ -18,10 +18,10 @@ import tempfile
 import time
 from statistics import median
 
-from orchestrator.bench import exchange_sec, median_sec, vector_sec
-from orchestrator.clients import warm_up
 from orchestrator.config import Config, load_config
-from orchestrator.runs import RunFolder
+from orchestrator.coordinator.client_pool import warm_up
+from orchestrator.coordinator.run_folder import RunFolder
+from orchestrator.experiments.costs import exchange_sec, median_sec, vector_sec
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def main() -> None:
 def run(config: Config, engine: str) -> int:
     """One training, from start to the written model; returns the exchanges between the servers in a round."""
     warm_up()
-    from orchestrator.training import train
+    from orchestrator.coordinator.training import train
 
     own = config.changed(engine={"name": engine})
     folder = RunFolder.create(own)
@@ -58,7 +58,7 @@ def run(config: Config, engine: str) -> int:
 
 
 def report(config: Config, seconds: dict[str, float], exchanges: int) -> None:
-    from orchestrator.training import model_size
+    from orchestrator.coordinator.training import model_size
 
     rounds = config.federation.rounds
     training_floor, parameters = rounds * training_floor_sec(config), model_size(config)
@@ -95,7 +95,7 @@ def training_floor_sec(config: Config) -> float:
 
 def sharing_floor_sec(config: Config, parameters: int, exchanges: int) -> float:
     """Of one round: its exchanges, its vector arithmetic, and one client's sealing and one server's opening."""
-    from orchestrator.sharing.envelope import Keypair, seal
+    from orchestrator.wire.envelope import Keypair, seal
 
     keypair, message = Keypair(), bytes(16 * parameters)
     envelope = seal(message, keypair.public_key)

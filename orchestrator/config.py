@@ -162,7 +162,7 @@ class ModelConfig(_Section):
 
 
 class GeneratorConfig(_Section):
-    """The missing-neighbour generator of FedSage+; see `orchestrator.methods.neighgen`."""
+    """The missing-neighbour generator of FedSage+; see `orchestrator.methods.fedsage.neighgen`."""
 
     hidden_share: float = Field(0.1, gt=0, lt=1, description="h: share of the nodes that is hidden to train on")
     hide_from: Literal["all", "validation"] = Field(
@@ -353,7 +353,7 @@ class PrivacyConfig(_Section):
 
 
 class SharingConfig(_Section):
-    """Fixed point of the vectors in Z_2^64; see `orchestrator.sharing.fixed_point.VectorFormat`."""
+    """Fixed point of the vectors in Z_2^64; see `orchestrator.mpc.fixed_point.VectorFormat`."""
 
     update_bits: int = Field(25, ge=1, description="fractional bits of the updates")
     weight_bits: int = Field(32, ge=1, le=32, description="fractional bits of the weights")

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from orchestrator.classification import confusion
 from orchestrator.config import Config
+from orchestrator.evaluation.classification import confusion
 from orchestrator.graphs.graph import Graph
 
 __all__ = ["LocalMethod", "LocalUpdate"]

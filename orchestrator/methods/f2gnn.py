@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from orchestrator.config import Config
-from orchestrator.fairness import gap_coefficients, gaps, js_distance_over_nodes, js_divergence
 from orchestrator.graphs.balance import group_balance
 from orchestrator.graphs.graph import Graph
-from orchestrator.methods.local import AdamTraining, Batch, sum_up
+from orchestrator.methods.adam_training import AdamTraining, Batch, sum_up
+from orchestrator.methods.fairness import gap_coefficients, gaps, js_distance_over_nodes, js_divergence
 from orchestrator.seeding import derived_seed
 
 __all__ = ["F2GNN"]

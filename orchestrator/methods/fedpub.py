@@ -29,8 +29,8 @@ from torch import Tensor
 from orchestrator.config import Config
 from orchestrator.graphs.edges import canonical_edges
 from orchestrator.graphs.graph import MISSING, Graph
-from orchestrator.methods.alone import Alone
-from orchestrator.methods.local import Batch
+from orchestrator.methods.adam_training import Batch
+from orchestrator.methods.local_only import Alone
 from orchestrator.models import Network
 from orchestrator.models.classifiers import GCNClassifier
 from orchestrator.models.gcn import GraphTensors

@@ -28,7 +28,7 @@ import numpy as np
 from mpc_programs.arithmetic import EXP_MAX
 from mpc_programs.rules import RoundParameters
 from orchestrator.errors import ConfigError
-from orchestrator.sharing.fixed_point import SCALAR_BITS, VectorFormat
+from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat
 
 __all__ = [
     "check_fixed_denominator",

@@ -1,0 +1,133 @@
+import socket
+import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from orchestrator.errors import DisagreementError, PeerLostError, PeerTimeoutError
+from orchestrator.transport.channel import Position, accept, connect, listen, ready
+
+
+@pytest.fixture
+def pair(connected):
+    return connected(Position("online", 7), 0.3)
+
+
+def test_messages_round_trip_and_are_counted(pair):
+    left, right = pair
+    left.send(b"")
+    left.send_message({"a": 1, "b": b"\x00"})
+    assert right.receive() == b""
+    assert right.receive_message() == {"a": 1, "b": b"\x00"}
+    assert left.sent_bytes == right.received_bytes > 8
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 3_000_000])
+def test_exchange_is_simultaneous_and_cannot_deadlock(connected, size):
+    """Both sides send before either receives; with 3 MB no socket buffer would hold that."""
+    left, right = connected(Position(), 20.0)
+    got = []
+    other = threading.Thread(target=lambda: got.append(right.exchange(b"r" * size)))
+    other.start()
+    assert left.exchange(b"l" * size) == b"r" * size
+    other.join()
+    assert got == [b"l" * size]
+    assert left.sent_bytes == right.received_bytes == size + 4
+    assert left.exchanges == right.exchanges == 1
+
+
+def test_what_is_decrypted_already_counts_as_arrived(pair):
+    """Two messages in one record: the operating system has handed over both when the first one is read."""
+    left, right = pair
+    left._socket.sendall(struct.pack("<I", 1) + b"a" + struct.pack("<I", 1) + b"b")
+    assert ready(pair, 20.0) == [right]
+    assert right.receive() == b"a"
+    assert ready(pair, 0.0) == [right]
+    right.wait()
+    assert right.receive() == b"b"
+    assert ready(pair, 0.0) == []
+
+
+def test_another_length_is_a_disagreement(pair):
+    left, right = pair
+    right.send(b"123")
+    with pytest.raises(DisagreementError, match=r"round 7, phase online: server 1: sent a message of 3"):
+        left.exchange(b"ab")
+
+
+def test_silence_is_a_timeout_that_names_peer_phase_and_round(pair):
+    with pytest.raises(PeerTimeoutError, match=r"round 7, phase online: server 1: silent for 0.3 s"):
+        pair[0].receive()
+
+
+def test_half_a_message_and_then_silence_is_a_timeout_too(pair):
+    left, right = pair
+    right._socket.sendall(struct.pack("<I", 10) + b"half")
+    with pytest.raises(PeerTimeoutError):
+        left.receive()
+
+
+def test_a_closed_connection_is_a_loss(pair):
+    left, right = pair
+    right._socket.sendall(struct.pack("<I", 10) + b"half")
+    right.close()  # as if killed: TLS says no farewell
+    with pytest.raises(PeerLostError, match="server 1: closed the connection"):
+        left.receive()
+    with pytest.raises(PeerLostError, match="server 1: connection lost"):
+        left.send(b"x" * 1_000_000)
+
+
+def test_a_peer_that_takes_nothing_is_a_timeout(pair):
+    with pytest.raises(PeerTimeoutError, match="took no data"):
+        pair[0].send(b"x" * 10_000_000)
+
+
+def test_garbage_is_a_disagreement(pair):
+    left, right = pair
+    for garbage in (b"\xc1", b"\x93\x01", b"\x01", b""):
+        right.send(garbage)
+        with pytest.raises(DisagreementError, match="malformed"):
+            left.receive_message()
+
+
+def test_strangers_are_turned_away_and_the_expected_peer_gets_in(identities):
+    """Silent, gone, plaintext, of another session and of another role; together the silent ones outnumber the time."""
+    listener = listen("127.0.0.1", 0)
+    address, session, position = listener.getsockname(), b"session", Position()
+
+    def join(role, session):
+        return connect(address, identities[role], session, "server 1", position, 20.0)
+
+    with ThreadPoolExecutor() as pool:
+        accepted = pool.submit(accept, listener, {"server 0"}, identities["server 1"], session, position, 20.0)
+        strangers = [socket.create_connection(address) for _ in range(12)]
+        strangers[0].sendall(struct.pack("<I", 3) + b"abc")
+        strangers[1].close()
+        for role, other in (("server 0", b"another"), ("dealer", session)):
+            with pytest.raises(DisagreementError, match="server 1: "):
+                join(role, other)
+        right = join("server 0", session)
+        channels = accepted.result()
+    right.send(b"hello")
+    channel = channels["server 0"]
+    assert (list(channels), channel.peer, channel.receive()) == (["server 0"], "server 0", b"hello")
+    assert strangers[2].recv(1) == b""
+    for side in (*strangers, right, channel, listener):
+        side.close()
+
+
+def test_nobody_comes(identities):
+    listener = listen("127.0.0.1", 0)
+    with pytest.raises(PeerTimeoutError, match=r"phase handshake: server 0: did not connect in 0\.2 s"):
+        accept(listener, {"server 0"}, identities["server 1"], b"s", Position(), 0.2)
+    address = listener.getsockname()
+    listener.close()
+    with pytest.raises(PeerLostError, match="no connection to"):
+        connect(address, identities["server 0"], b"s", "server 1", Position(), 1.0)
+
+
+def test_nobody_answers(identities):
+    listener = listen("127.0.0.1", 0)
+    with listener, pytest.raises(PeerTimeoutError, match=r"phase handshake: server 1: silent for 0\.2 s"):
+        connect(listener.getsockname(), identities["server 0"], b"s", "server 1", Position(), 0.2)
