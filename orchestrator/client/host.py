@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from orchestrator.client.interface import Decoder, Encoder
 from orchestrator.config import Config
-from orchestrator.coordinator.engine import Decoder, Encoder
-from orchestrator.coordinator.run_folder import read_arrays, write_atomically
 from orchestrator.errors import PeerLostError, RunError, SafeGNNError
+from orchestrator.files import read_arrays, write_atomically
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import LocalMethod, method_class
 from orchestrator.wire.envelope import Keypair

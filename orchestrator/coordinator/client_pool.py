@@ -37,8 +37,8 @@ from orchestrator.client.host import (
     Train,
     serve,
 )
+from orchestrator.client.interface import Decoder, Encoder
 from orchestrator.config import Config
-from orchestrator.coordinator.engine import Decoder, Encoder
 from orchestrator.errors import PeerLostError, PeerTimeoutError, SafeGNNError
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import method_class

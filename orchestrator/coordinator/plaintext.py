@@ -11,7 +11,8 @@ import numpy as np
 from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RULES, RoundParameters, factors
 from orchestrator.client.admission import admit
-from orchestrator.coordinator.engine import Aggregation, Decoder, Encoder, Engine, RoundCost, too_few
+from orchestrator.client.interface import Decoder, Encoder
+from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
 from orchestrator.coordinator.round_plan import RoundPlan, Terms
 from orchestrator.errors import RangeError
 from orchestrator.mpc.fixed_point import VectorFormat

@@ -16,50 +16,25 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from orchestrator.config import Config, load_config
 from orchestrator.errors import RunError
+from orchestrator.files import read_arrays, write_atomically
 
-__all__ = ["Checkpoint", "RunFolder", "read_arrays", "write_atomically"]
+__all__ = ["Checkpoint", "RunFolder"]
 
 _LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography", "dp-accounting", "opendp")
 _PRIVACY = "privacy.json"
 _PREPARATION = "preparation.json"
 _EVALUATION = "evaluation/"
-
-
-def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """Write a file whole or not at all. Raises RunError with one line, e.g. on a full disk."""
-    temporary = path.with_name(path.name + ".new")
-    try:
-        with open(temporary, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
-        raise RunError(f"{path}: cannot be written: {error.strerror or error}; the previous version stands") from error
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of an .npz file; nothing in it can run code. Raises RunError for a file that cannot be read whole."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files}
-    except Exception as error:  # a damaged file makes the readers of zip and npy raise whatever they like
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise RunError(f"{path}: cannot be read, it is missing or damaged: {reason}") from error
 
 
 @dataclass(frozen=True)

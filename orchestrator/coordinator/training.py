@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from orchestrator.client.host import single_threaded
+from orchestrator.client.interface import Encoder
 from orchestrator.config import Config, FederationConfig
 from orchestrator.coordinator.client_pool import ClientPool
-from orchestrator.coordinator.engine import Encoder, Engine, RoundCost
+from orchestrator.coordinator.engine import Engine, RoundCost
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.plaintext import (
     AuditEncoder,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from orchestrator.config import Config
-from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.evaluation.classification import ClientsEvaluation, summarise
 from orchestrator.evaluation.metrics import Evaluation, Evaluator
 from orchestrator.graphs.graph import Graph
@@ -18,6 +17,15 @@ from orchestrator.registry import METHODS
 __all__ = ["RoundEvaluation", "round_evaluation"]
 
 MASKS = ("val", "test")
+
+
+class Clients(Protocol):
+    """Whoever hosts the clients."""
+
+    def evaluate(
+        self, round: int, clients: Iterable[int], parameters: np.ndarray, own: bool
+    ) -> dict[int, dict[str, Any]]:
+        """By client, what it says of a model on its own nodes; see `LocalMethod.evaluate`."""
 
 
 class RoundEvaluation(ABC):
@@ -61,7 +69,7 @@ class _OnTheWholeGraph(RoundEvaluation):
 class _ByClients(RoundEvaluation):
     """Asks those whose model has changed, and those that have not been asked yet."""
 
-    def __init__(self, config: Config, pool: ClientPool, said: Mapping[int, Mapping[str, Any]]) -> None:
+    def __init__(self, config: Config, pool: Clients, said: Mapping[int, Mapping[str, Any]]) -> None:
         self._pool, self._after_training = pool, config.evaluation.model == "trained"
         self._own = self._after_training or METHODS[config.method.name].personal
         self._everybody = range(config.clients.count)
@@ -90,7 +98,7 @@ class _ByClients(RoundEvaluation):
 
 
 def round_evaluation(
-    config: Config, graph: Graph, pool: ClientPool, said: Mapping[int, Mapping[str, Any]]
+    config: Config, graph: Graph, pool: Clients, said: Mapping[int, Mapping[str, Any]]
 ) -> RoundEvaluation:
     """What `evaluation.where` and `evaluation.model` ask for.
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from orchestrator.coordinator.run_folder import write_atomically
 from orchestrator.experiments.costs import Record
+from orchestrator.files import write_atomically
 from orchestrator.reports.plots import plot_costs_of_engines
 
 __all__ = ["PAPER", "markdown", "rows", "verdict", "write_report"]

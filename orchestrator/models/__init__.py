@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from orchestrator.config import ModelConfig
-from orchestrator.coordinator.run_folder import write_atomically
 from orchestrator.errors import ConfigError, RunError
+from orchestrator.files import write_atomically
 from orchestrator.models.classifiers import GCNClassifier, GraphSAGE
 from orchestrator.models.gcn import GCN
 from orchestrator.models.network import Network

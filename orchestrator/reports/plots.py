@@ -15,8 +15,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from orchestrator.coordinator.run_folder import write_atomically
 from orchestrator.evaluation.metrics import METRICS, metric_names, moving_average
+from orchestrator.files import write_atomically
 
 __all__ = ["plot_comparison", "plot_costs", "plot_costs_of_engines", "plot_curves", "plot_settings", "plot_similarity"]
 

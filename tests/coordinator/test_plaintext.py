@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.coordinator.engine import Terms
 from orchestrator.coordinator.plaintext import PlaintextEngine, PlainUpload, float64_aggregate, plain_encoder
+from orchestrator.coordinator.round_plan import Terms
 from orchestrator.errors import ConfigError, RangeError
 
 

@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import orchestrator.coordinator.run_folder
-from orchestrator.coordinator.run_folder import Checkpoint, RunFolder, read_arrays, write_atomically
+from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
 from orchestrator.errors import RunError
+from orchestrator.files import read_arrays, write_atomically
 
 
 @pytest.fixture

@@ -21,9 +21,10 @@ from orchestrator.client.host import _read_states
 from orchestrator.config import FederationConfig
 from orchestrator.coordinator.factory import round_parameters
 from orchestrator.coordinator.plaintext import PlaintextEngine
-from orchestrator.coordinator.run_folder import RunFolder, read_arrays
+from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import RoundResult, sample_cohort, train
 from orchestrator.errors import ConfigError, PeerLostError, ProtocolError, RunError
+from orchestrator.files import read_arrays
 from orchestrator.graphs import load_graph
 from orchestrator.models import load_model
 from tests.training_runs import Crash, CrashingFolder, crash_after, run

@@ -14,9 +14,9 @@ import pytest
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.config import load_config
-from orchestrator.coordinator.engine import Terms
 from orchestrator.coordinator.factory import create_engine, privacy_plan
 from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate, float64_personal
+from orchestrator.coordinator.round_plan import Terms
 from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.errors import (
     ConfigError,

@@ -10,11 +10,12 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score
 
 from orchestrator.client.host import _read_states
-from orchestrator.coordinator.run_folder import RunFolder, read_arrays
+from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import sample_cohort, train
 from orchestrator.errors import DataError
 from orchestrator.evaluation.classification import confusion
 from orchestrator.evaluation.rounds import round_evaluation
+from orchestrator.files import read_arrays
 from orchestrator.graphs import client_graphs
 from orchestrator.methods import create
 from tests.class_graphs import class_graph

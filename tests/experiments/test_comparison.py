@@ -10,11 +10,12 @@ import pytest
 
 from orchestrator.config import load_config
 from orchestrator.coordinator.engine import Aggregation
-from orchestrator.coordinator.run_folder import RunFolder, read_arrays
+from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.errors import ProtocolError
 from orchestrator.evaluation.metrics import METRICS
 from orchestrator.experiments.comparison import compare
+from orchestrator.files import read_arrays
 
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
 
