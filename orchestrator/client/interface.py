@@ -1,4 +1,4 @@
-"""What an engine puts into a client's process: all that leaves the client, and all that comes back, passes through it."""
+"""What an engine puts into a client's process: whatever leaves the client, or comes back to it, passes through it."""
 
 from __future__ import annotations
 
