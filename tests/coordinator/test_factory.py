@@ -7,9 +7,10 @@ import pytest
 from mpc_programs.rules import PROGRAMS, RULES, RoundParameters
 from orchestrator.config import EngineConfig, load_config
 from orchestrator.coordinator.alone import NoEngine
-from orchestrator.coordinator.factory import create_engine, error_bound, privacy_plan, round_parameters, vector_format
+from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.mpspdz import MpSpdzEngine
 from orchestrator.coordinator.plaintext import PlaintextEngine
+from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.errors import ConfigError
 from orchestrator.mpspdz.installation import PARTIES
@@ -29,10 +30,11 @@ def test_mpspdz_takes_its_own_settings_and_the_bound_follows_its_program(standin
     with create_engine(config) as engine:
         assert type(engine) is MpSpdzEngine and engine.pids == {}
     embedded = load_config(overrides=["engine.program=faithful"])
-    assert error_bound(config, 3, 0.5) > 1000 * error_bound(embedded, 3, 0.5)
+    assert RoundPlan.of(config).error_bound(3, 0.5) > 1000 * RoundPlan.of(embedded).error_bound(3, 0.5)
     assisted = load_config(overrides=[chosen, "engine.program=assisted"])
-    assert error_bound(assisted, 3, 0.5) == error_bound(embedded, 3, 0.5)
-    assert error_bound(embedded, 3, 0.5) == vector_format(embedded).error_bound(3, 0.5, round_parameters(embedded).gain)
+    assert RoundPlan.of(assisted).error_bound(3, 0.5) == RoundPlan.of(embedded).error_bound(3, 0.5)
+    plan = RoundPlan.of(embedded)
+    assert plan.error_bound(3, 0.5) == plan.vectors.error_bound(3, 0.5, plan.rule.gain)
 
 
 def test_the_choices_are_those_that_exist():
@@ -43,10 +45,10 @@ def test_the_choices_are_those_that_exist():
 
 def test_the_rounds_parameters_are_those_of_the_settings():
     config = load_config(["reference"], overrides=["federation.cohort=5", "method={lam: 8, tau: 2}"])
-    assert round_parameters(config) == RoundParameters("f2gnn", 5, lam=8.0, tau=2.0, fairness_max=1e5, ratio_max=None)
+    assert RoundPlan.of(config).rule == RoundParameters("f2gnn", 5, lam=8.0, tau=2.0, fairness_max=1e5, ratio_max=None)
     clipped = load_config(overrides=["method.name=fedavg", "privacy.clip_norm=0.5", "sharing.integer_bits=5"])
-    assert round_parameters(clipped).rule == "fedavg"
-    assert round_parameters(clipped).ratio_max == vector_format(clipped).limit / 0.5 == 2**5 / 0.5
+    assert RoundPlan.of(clipped).rule.rule == "fedavg"
+    assert RoundPlan.of(clipped).rule.ratio_max == RoundPlan.of(clipped).vectors.limit / 0.5 == 2**5 / 0.5
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_the_rounds_parameters_are_those_of_the_settings():
 )
 def test_denominators_are_fixed_exactly_where_the_bound_needs_it(sampling, sensitivity, expected):
     config = load_config(overrides=[f"federation.sampling={sampling}", f"privacy.sensitivity={sensitivity}"])
-    assert round_parameters(config).expected == expected
+    assert RoundPlan.of(config).rule.expected == expected
 
 
 def test_settings_beyond_fixed_denominators_are_refused_by_name_also_without_noise():
@@ -90,17 +92,17 @@ FEDPUB = ("method.name=fedpub", "model.name=gcn-classifier", "evaluation.where=c
 def test_a_personal_rules_parameters_and_bound_are_those_of_its_settings():
     overrides = [*FEDPUB, "method.similarity=5", "model.hidden=48", "federation.cohort=10"]
     config = load_config(overrides=overrides)
-    parameters = round_parameters(config)
+    parameters = RoundPlan.of(config).rule
     assert parameters == RoundParameters("fedpub", 10, 8.0, 4.0, 2.0, embedding=48, similarity=5.0)
-    assert error_bound(config, 10, 1.0) < 1e-6
-    bounds = [error_bound(config, q, 1.0) for q in (0, 1, 2, 10, 30)]
+    assert RoundPlan.of(config).error_bound(10, 1.0) < 1e-6
+    bounds = [RoundPlan.of(config).error_bound(q, 1.0) for q in (0, 1, 2, 10, 30)]
     assert bounds == sorted(bounds) and bounds[-1] < 4e-6
     for engine in ("embedded", "plaintext"):
         with create_engine(load_config(overrides=[*overrides, f"engine.name={engine}"])):
             pass
     poisson = load_config(overrides=[*overrides, "federation.sampling=poisson", "privacy.sensitivity=bounded_weights"])
     create_engine(poisson).close()
-    assert error_bound(poisson, 10, 1.0) == error_bound(config, 10, 1.0)
+    assert RoundPlan.of(poisson).error_bound(10, 1.0) == RoundPlan.of(config).error_bound(10, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +134,10 @@ def of_method(name):
 def test_every_method_that_can_be_named_has_a_rule_or_aggregates_nothing(name):
     config = of_method(name)
     with create_engine(config) as engine:
+        assert engine.plan == RoundPlan.of(config)
         assert (type(engine) is NoEngine) == (METHODS[name].rule is None)
     if METHODS[name].rule is not None:
-        assert round_parameters(config).rule == METHODS[name].rule
+        assert RoundPlan.of(config).rule.rule == METHODS[name].rule
 
 
 def test_every_rule_belongs_to_a_method():
@@ -151,14 +154,16 @@ def test_a_clip_norm_too_small_for_the_format_is_refused():
 @pytest.mark.parametrize("chosen", ["engine.name=mpspdz", "engine.program=faithful"])
 def test_no_epsilon_is_stated_for_arithmetic_that_the_proof_does_not_cover(chosen):
     noisy = ["privacy.clip_norm=1", "privacy.noise_multiplier=2"]
-    assert privacy_plan(load_config(overrides=noisy)) is not None
-    assert privacy_plan(load_config(overrides=[*noisy, "engine.program=scalar-first"])) is not None
-    assert privacy_plan(load_config(overrides=[*noisy, chosen])) is None
+    assert RoundPlan.of(load_config(overrides=noisy)).privacy is not None
+    assert RoundPlan.of(load_config(overrides=[*noisy, "engine.program=scalar-first"])).privacy is not None
+    assert RoundPlan.of(load_config(overrides=[*noisy, chosen])).privacy is None
     with pytest.raises(ConfigError, match=r"^privacy\.epsilon_budget: no epsilon is proven"):
-        privacy_plan(load_config(overrides=[*noisy, chosen, "privacy.epsilon_budget=50"]))
+        RoundPlan.of(load_config(overrides=[*noisy, chosen, "privacy.epsilon_budget=50"]))
 
 
 def test_training_alone_has_no_round_to_compute_or_to_measure():
-    with pytest.raises(ConfigError, match=r"^method\.name = local aggregates nothing") as caught:
-        round_parameters(of_method("local"))
+    plan = RoundPlan.of(of_method("local"))
+    assert plan.parameters is plan.privacy is None
+    with pytest.raises(ConfigError, match=r"^method\.name: this method aggregates nothing") as caught:
+        _ = plan.rule
     assert "\n" not in str(caught.value)

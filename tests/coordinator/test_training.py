@@ -19,8 +19,8 @@ from scipy.stats import binom, chisquare
 
 from orchestrator.client.host import _read_states
 from orchestrator.config import FederationConfig
-from orchestrator.coordinator.factory import round_parameters
 from orchestrator.coordinator.plaintext import PlaintextEngine
+from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import RoundResult, sample_cohort, train
 from orchestrator.errors import ConfigError, PeerLostError, ProtocolError, RunError
@@ -340,7 +340,7 @@ def test_engines_are_told_the_size_of_every_poisson_cohort_and_an_empty_one_is_a
             return super().aggregate(round, cohort)
 
     config = tiny(tmp_path, "federation={sampling: poisson, cohort: 1, rounds: 12}")
-    folder, results = run(config, engine=Spy(round_parameters(config)), graph=load_graph(config.data, config.seed))
+    folder, results = run(config, engine=Spy(RoundPlan.of(config)), graph=load_graph(config.data, config.seed))
     sizes = [len(sample_cohort(config.federation, 6, config.seed, round)) for round in range(1, 13)]
     assert 0 in sizes and len(set(sizes)) > 2
     assert [len(result.cohort) for result in results] == sizes
@@ -395,7 +395,7 @@ def test_the_cohort_is_known_before_anything_is_uploaded(tiny, tmp_path):
 
     config = tiny(tmp_path)
     graph = load_graph(config.data, config.seed)
-    run(config, engine=Spy(round_parameters(config)), graph=graph)
+    run(config, engine=Spy(RoundPlan.of(config)), graph=graph)
     cohorts = {round: sample_cohort(config.federation, 6, config.seed, round) for round in (1, 2)}
     for round, cohort in cohorts.items():
         submitted = {(event[2], event[3]) for event in events if event[:2] == ("submit", round)}
@@ -481,10 +481,25 @@ def test_an_audit_that_fails_ends_the_run_before_the_round_is_recorded(tiny, tmp
     config = tiny(tmp_path, "federation.rounds=3")
     folder = RunFolder.create(config)
     with pytest.raises(ProtocolError, match=r"round 2, phase audit: .* more than the bound"):
-        train(config, folder, audit=True, engine=Wrong(round_parameters(config)))
+        train(config, folder, audit=True, engine=Wrong(RoundPlan.of(config)))
     assert [row["round"] for row in folder.records()] == [1]
     assert folder.load().round == 1
     assert folder.state_dir.stat().st_mode & 0o077 == 0  # it holds the simulated clients' own models
+
+
+@pytest.mark.parametrize(
+    "others",
+    [["privacy={clip_norm: 1, noise_multiplier: 0.5}"], ["federation.cohort=2"], ["sharing.update_bits=24"]],
+)
+def test_an_engine_of_another_plan_is_refused_before_anything_is_trained(tiny, tmp_path, others):
+    """Else a run without noise would be told the epsilon of one with noise, and the other way round."""
+    config, other = tiny(tmp_path), tiny(tmp_path, *others)
+    for own, foreign in ((config, other), (other, config)):
+        folder = RunFolder.create(own)
+        with pytest.raises(ConfigError, match=r"^engine: it was made from another plan") as caught:
+            train(own, folder, engine=PlaintextEngine(RoundPlan.of(foreign)))
+        assert "\n" not in str(caught.value)
+        assert folder.records() == [] and folder.load_privacy() is None
 
 
 def test_a_preparation_is_reported_checkpointed_and_not_repeated_on_resume(tiny, tmp_path):
