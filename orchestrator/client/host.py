@@ -278,7 +278,7 @@ def _write_states(path: Path, states: Mapping[int, Mapping[str, Any]]) -> None:
     for c, state in states.items():
         for name, value in state.items():
             groups.setdefault((name, np.shape(value)), []).append(c)
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     for (name, shape), owners in groups.items():
         key = f"{name}/{'x'.join(map(str, shape))}"
         arrays[f"{key}/clients"] = np.array(owners)
@@ -288,7 +288,7 @@ def _write_states(path: Path, states: Mapping[int, Mapping[str, Any]]) -> None:
 
 def _read_states(path: Path, members: Sequence[int]) -> dict[int, dict[str, Any]]:
     """What `_write_states` wrote of these clients. Raises RunError for a file that cannot be read."""
-    arrays, states = read_arrays(path), {c: {} for c in members}
+    arrays, states = read_arrays(path), dict[int, dict[str, Any]]({c: {} for c in members})
     for key, owners in arrays.items():
         group, _, what = key.rpartition("/")
         if what == "clients":

@@ -25,7 +25,7 @@ def to_bytes128(values: Iterable[int]) -> bytes:
     return b"".join([value.to_bytes(16, "little") for value in values])
 
 
-def from_bytes128(data: bytes) -> list[int]:
+def from_bytes128(data: bytes | memoryview) -> list[int]:
     """Inverse of `to_bytes128`."""
     read = int.from_bytes
     return [read(element, "little") for (element,) in iter_unpack("16s", data)]

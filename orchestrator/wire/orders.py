@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass
 from types import NoneType, UnionType
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
@@ -116,6 +115,9 @@ class Aggregate(Order):
 
 
 _ORDERS: dict[str, type[Order]] = {order.kind: order for order in (Setup, Prepare, Deliver, Settle, Aggregate)}
+_HINTS = {kind: get_type_hints(kind) for kind in (*_ORDERS.values(), Announcement, RoundParameters, VectorFormat)}
+for _hints in _HINTS.values():
+    _hints.pop("kind", None)  # no field
 
 
 def parse(message: Mapping[str, Any]) -> Order:
@@ -135,12 +137,12 @@ def parse(message: Mapping[str, Any]) -> Order:
 
 def _record(kind: type[Any], found: Any, name: str) -> Any:
     """An instance of a dataclass from its fields, exactly those, each of its type."""
-    hints = _hints(kind)
+    hints = _HINTS[kind]
     if not isinstance(found, dict) or found.keys() != hints.keys():
         raise ValueError(f"gave the order '{name}' with other fields than {', '.join(hints)}")
     values = {}
     for field, hint in hints.items():
-        if is_dataclass(hint):
+        if hint in _HINTS:
             values[field] = _record(hint, found[field], f"{name}.{field}")
         elif _fits(found[field], hint):
             values[field] = found[field]
@@ -149,12 +151,6 @@ def _record(kind: type[Any], found: Any, name: str) -> Any:
     if kind is RoundParameters and (values["rule"] not in RULES or values["tau"] == 0):
         raise ValueError(f"gave the order '{name}' with an unknown rule or tau = 0")
     return kind(**values)
-
-
-@lru_cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -180,6 +180,7 @@ def unpack_upload(data: bytes, expected: Header, layout: Layout) -> Upload:
     digest = hashlib.sha256()
     for name in _COMMON:
         digest.update(parts.get(name, b""))
+    update: Correlated | np.ndarray | list[int]
     if layout.program == "assisted":
         mask, factor_masks = prg.uint64(d), prg.uint64(layout.factors)
         products = prg.uint64(layout.factors * d) if first else np.frombuffer(parts["product"], dtype="<u8")
