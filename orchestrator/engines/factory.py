@@ -253,6 +253,7 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
         vector_format(config),
         **usual,
         program=chosen.program,
+        startup_timeout_sec=chosen.startup_timeout_sec,
         timeout_sec=chosen.timeout_sec,
         ports=chosen.ports,
         certificates=chosen.certificates,

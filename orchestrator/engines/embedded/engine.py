@@ -11,7 +11,7 @@ import json
 import math
 import os
 import secrets
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -28,7 +28,7 @@ import numpy as np
 import orchestrator.errors as errors
 from mpc_programs.rules import RoundParameters
 from orchestrator.engines.base import Aggregation, Engine, RoundCost, Terms, check_terms
-from orchestrator.engines.embedded.channel import Channel, Position, connect, ready
+from orchestrator.engines.embedded.channel import STARTUP, Channel, Position, await_events, connect, ready
 from orchestrator.engines.embedded.decoder import OpeningDecoder
 from orchestrator.engines.embedded.encoder import SealingEncoder
 from orchestrator.engines.embedded.openings import release
@@ -73,6 +73,7 @@ class TwoServerEngine(Engine):
         noise_stddev: float = 0.0,
         count_stddev: float | None = None,
         program: str = "assisted",
+        startup_timeout_sec: float = 120.0,
         timeout_sec: float = 60.0,
         ports: tuple[int, int, int] | None = None,
         certificates: Path | None = None,
@@ -86,7 +87,9 @@ class TwoServerEngine(Engine):
             settings: what else the servers must know, and must hold alike.
             clip_norm, noise_stddev, count_stddev: the usual `Terms` of a round.
             program: what is done with the vectors; one of `mpc_programs.rules.PROGRAMS`.
-            timeout_sec: longest silence of a peer.
+            startup_timeout_sec: longest start: of all processes until they listen, then of each connection and message
+                until both servers are ready.
+            timeout_sec: longest silence of a peer in a round.
             ports: for server 0, server 1 and the dealer; None takes free ones.
             certificates: a folder of `create_certificates`; None makes certificates for the session and keeps none.
             commands: how to start a role's process, for tests that need one to fail.
@@ -102,7 +105,7 @@ class TwoServerEngine(Engine):
         check_terms(parameters, self._usual)
         if parameters.personal and program != "assisted":
             raise ConfigError(f"engine.program = {program}: {parameters.rule} is computed by assisted only")
-        self._timeout_sec = timeout_sec
+        self._startup_timeout_sec, self._timeout_sec = startup_timeout_sec, timeout_sec
         self._roles = list(modules)
         self._ports = dict(zip(("server 0", "server 1", "dealer"), ports or (0, 0, 0), strict=True))
         self._certificates = certificates
@@ -151,12 +154,13 @@ class TwoServerEngine(Engine):
                 identity = Identity.load(folder, "orchestrator")
                 for role in self._roles:
                     self._spawn(role, session, folder)
+                deadline = time.monotonic() + self._startup_timeout_sec
                 for child in self._children.values():
-                    self._await_ready(child)
+                    self._await_ready(child, deadline)
             addresses = {role: (_HOST, child.ready["port"]) for role, child in self._children.items()}
             for role in ("server 0", "server 1"):
                 self._channels[role] = connect(
-                    addresses[role], identity, session, role, self._position, self._timeout_sec
+                    addresses[role], identity, session, role, self._position, self._startup_timeout_sec
                 )
             # Only now: a server that has its orders connects to the other one, which must know its orchestrator first.
             for channel in self._channels.values():
@@ -174,6 +178,8 @@ class TwoServerEngine(Engine):
                     }
                 )
             self._collect("ready")
+            for channel in self._channels.values():
+                channel.end_startup(self._timeout_sec)
         except BaseException:
             self.close()
             raise
@@ -314,18 +320,20 @@ class TwoServerEngine(Engine):
         )
         self._children[role] = _Child(role, process, log)
         assert process.stdin is not None
-        assignment = Assignment(role, _HOST, self._ports[role], session, certificates, self._timeout_sec)
+        timeouts = self._startup_timeout_sec, self._timeout_sec
+        assignment = Assignment(role, _HOST, self._ports[role], session, certificates, *timeouts)
         try:
             process.stdin.write(assignment.to_line())
             process.stdin.flush()
         except BrokenPipeError:
             pass  # it died at once; what it said is reported by _await_ready
 
-    def _await_ready(self, child: _Child) -> None:
+    def _await_ready(self, child: _Child, deadline: float) -> None:
         stdout = child.process.stdout
         assert stdout is not None
-        if not select.select([stdout], [], [], self._timeout_sec)[0]:
-            raise PeerTimeoutError(child.role, "start", 0, f"did not start within {self._timeout_sec:g} s")
+        if not await_events({stdout: selectors.EVENT_READ}, max(0.0, deadline - time.monotonic())):
+            reason = f"did not start within {self._startup_timeout_sec:g} s ({STARTUP})"
+            raise PeerTimeoutError(child.role, "start", 0, reason)
         line = stdout.readline()
         if not line:
             child.process.wait()
@@ -339,7 +347,8 @@ class TwoServerEngine(Engine):
         replies: dict[str, dict[str, Any]] = {}
         failures: dict[str, ProtocolError] = {}
         awaited = dict(self._channels)
-        limit = 2 * self._timeout_sec
+        # Twice what a server waits for others, so that it can say whom it waited for.
+        limit = 2 * max((channel.timeout_sec for channel in awaited.values()), default=0.0)
         deadline = time.monotonic() + limit
         while awaited:
             # After a first failure, hear what the other server has to say already: it may name the root cause.
@@ -347,7 +356,7 @@ class TwoServerEngine(Engine):
             if not heard:
                 if not failures:
                     silent = next(iter(awaited.values()))
-                    raise silent.error(PeerTimeoutError, f"silent for {limit:g} s")
+                    raise silent.error(PeerTimeoutError, f"silent for {limit:g} s (twice {silent.setting})")
                 break
             deadline = time.monotonic() + limit
             for channel in heard:
