@@ -7,6 +7,10 @@
 
 A file that replaces another is written beside it, flushed to the disk and renamed, so a crash or a full disk leaves
 the last good one. Lines of rounds after the checkpoint are dropped on resume, also one that a crash cut short.
+
+Folder and files are their owner's alone (modes 0700 and 0600): every cohort follows from the seed in `config.yaml`, and
+the checkpoint holds the simulated clients' own models. TensorBoard's logs, and the table of methods compared, are
+protected by the folder only.
 """
 
 from __future__ import annotations
@@ -36,11 +40,16 @@ _PREPARATION = "preparation.json"
 _EVALUATION = "evaluation/"
 
 
+def _private(path: str | Path, flags: int) -> int:
+    """As an opener: a new file is readable by its owner only."""
+    return os.open(path, flags, 0o600)
+
+
 def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """Write a file whole or not at all. Raises RunError with one line, e.g. on a full disk."""
+    """Write a file, of mode 0600, whole or not at all. Raises RunError with one line, e.g. on a full disk."""
     temporary = path.with_name(path.name + ".new")
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=_private) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -91,6 +100,8 @@ class RunFolder:
     def create(cls, config: Config, name: str | None = None) -> RunFolder:
         """A new folder `<run.dir>/<data>-<method>-<engine>-<time>`, or with the given name; holds the configuration.
 
+        Its mode is 0700; `run.dir` is made where it is missing, and else left as it is.
+
         Raises:
             RunError: it cannot be created.
         """
@@ -102,12 +113,12 @@ class RunFolder:
             config.run.dir.mkdir(parents=True, exist_ok=True)
             while True:
                 try:
-                    path.mkdir()
+                    path.mkdir(mode=0o700)
                     break
                 except FileExistsError:
                     attempt += 1
                     path = config.run.dir / f"{stem}-{attempt}"
-            (path / "checkpoint").mkdir(mode=0o700)  # it holds the simulated clients' own models
+            (path / "checkpoint").mkdir(mode=0o700)
         except OSError as error:
             raise RunError(f"{error.filename or path}: cannot be created: {error.strerror or error}") from error
         folder = cls(path)
@@ -274,7 +285,7 @@ class RunFolder:
     def _append_text(self, name: str, text: str) -> None:
         path = self.path / name
         try:
-            with open(path, "a", encoding="utf-8") as file:
+            with open(path, "a", encoding="utf-8", opener=_private) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())  # or a power failure could leave the checkpoint without its lines
