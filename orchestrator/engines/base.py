@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -118,8 +118,8 @@ class Aggregation:
     parameters: np.ndarray | None
     cost: RoundCost
     within: float | None = None
-    answers: Sequence[Any] | None = None
-    weights: np.ndarray | None = None
+    answers: Sequence[Any] | None = field(default=None, repr=False)
+    weights: np.ndarray | None = field(default=None, repr=False)
 
 
 def check_terms(parameters: RoundParameters, terms: Terms) -> None:

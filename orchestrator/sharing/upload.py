@@ -19,7 +19,7 @@ The other programs need no help from the client and take plain shares of Delta i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -45,10 +45,10 @@ class Correlated:
         products: share of a * lam; shape (n, d). Empty once they have been added to the round's sums.
     """
 
-    masked: np.ndarray
-    mask: np.ndarray
-    factor_masks: np.ndarray
-    products: np.ndarray
+    masked: np.ndarray = field(repr=False)
+    mask: np.ndarray = field(repr=False)
+    factor_masks: np.ndarray = field(repr=False)
+    products: np.ndarray = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Upload:
         reply_key: the public key that an answer is sealed to; empty where none is expected.
     """
 
-    scalars: list[int]
-    update: Correlated | np.ndarray | list[int]
+    scalars: list[int] = field(repr=False)
+    update: Correlated | np.ndarray | list[int] = field(repr=False)
     reply_key: bytes = b""
 
 
