@@ -275,6 +275,7 @@ def test_the_start_may_take_longer_than_a_silence_in_a_round(preprocessing):
     hasty = engine(commands=commands, preprocessing=preprocessing, startup_timeout_sec=100.0, timeout_sec=1e-3)
     with hasty:
         hasty.start(MODEL)
+        assert {channel.timeout_sec for channel in hasty._channels.values()} == {1e-3}
         with pytest.raises(PeerTimeoutError, match=r"for 0\.00[12] s \((twice )?engine\.timeout_sec\)"):
             play(hasty, 1)
 
