@@ -386,7 +386,10 @@ class EngineConfig(_Section):
         "ot",
         description="of embedded; ot: by the two servers alone, from oblivious transfer; dealer: by a third process",
     )
-    timeout_sec: float = Field(60.0, gt=0, le=1e6, description="longest silence of a peer within a phase")
+    startup_timeout_sec: float = Field(
+        120.0, gt=0, le=1e6, description="longest start of the engine's processes, until they have met and are ready"
+    )
+    timeout_sec: float = Field(60.0, gt=0, le=1e6, description="longest silence of a peer within a phase of a round")
     training_timeout_sec: float = Field(3600.0, gt=0, le=1e6, description="longest local training of one cohort")
     client_processes: int = Field(2, ge=1, description="processes among which the simulated clients are divided")
     ports: tuple[_Port, _Port, _Port] | None = Field(None, description="server 0, server 1, dealer; null: free ones")

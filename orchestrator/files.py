@@ -11,14 +11,19 @@ import numpy as np
 
 from orchestrator.errors import RunError
 
-__all__ = ["read_arrays", "write_atomically"]
+__all__ = ["private", "read_arrays", "write_atomically"]
+
+
+def private(path: str | Path, flags: int) -> int:
+    """As an opener: a new file is readable by its owner only."""
+    return os.open(path, flags, 0o600)
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file whole or not at all. Raises RunError with one line, e.g. on a full disk."""
+    """Write a file, of mode 0600, whole or not at all. Raises RunError with one line, e.g. on a full disk."""
     temporary = path.with_name(path.name + ".new")
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=private) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())

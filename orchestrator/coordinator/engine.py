@@ -65,8 +65,8 @@ class Aggregation:
     parameters: np.ndarray | None
     cost: RoundCost
     within: float | None = None
-    answers: Mapping[int, Any] | None = None
-    weights: np.ndarray | None = None
+    answers: Mapping[int, Any] | None = field(default=None, repr=False)
+    weights: np.ndarray | None = field(default=None, repr=False)
     left_out: Mapping[int, str] = field(default_factory=dict)
 
 

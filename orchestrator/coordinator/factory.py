@@ -31,6 +31,7 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
         return MpSpdzEngine(
             plan,
             home=chosen.mpspdz_home,
+            startup_timeout_sec=chosen.startup_timeout_sec,
             timeout_sec=chosen.timeout_sec,
             ports=chosen.ports,
             certificates=chosen.certificates,
@@ -39,6 +40,7 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
     return EmbeddedEngine(
         plan,
         preprocessing=chosen.preprocessing,
+        startup_timeout_sec=chosen.startup_timeout_sec,
         timeout_sec=chosen.timeout_sec,
         ports=chosen.ports,
         certificates=chosen.certificates,

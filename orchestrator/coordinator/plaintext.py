@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -75,9 +75,9 @@ class Float64:
 class PlainUpload:
     """An unprotected update: delta float64 (d,), its norm, and the scores by name."""
 
-    delta: np.ndarray
-    norm: float
-    scores: Mapping[str, float | np.ndarray]
+    delta: np.ndarray = field(repr=False)
+    norm: float = field(repr=False)
+    scores: Mapping[str, float | np.ndarray] = field(repr=False)
 
 
 def plain_encoder(

@@ -7,6 +7,10 @@
 
 A file that replaces another is written beside it, flushed to the disk and renamed, so a crash or a full disk leaves
 the last good one. Lines of rounds after the checkpoint are dropped on resume, also one that a crash cut short.
+
+Folder and files are their owner's alone (modes 0700 and 0600): every cohort follows from the seed in `config.yaml`, and
+the checkpoint holds the simulated clients' own models. TensorBoard's logs, and the table of methods compared, are
+protected by the folder only.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ import numpy as np
 
 from orchestrator.config import Config, load_config
 from orchestrator.errors import RunError
-from orchestrator.files import read_arrays, write_atomically
+from orchestrator.files import private, read_arrays, write_atomically
 
 __all__ = ["Checkpoint", "RunFolder"]
 
@@ -66,6 +70,8 @@ class RunFolder:
     def create(cls, config: Config, name: str | None = None) -> RunFolder:
         """A new folder `<run.dir>/<data>-<method>-<engine>-<time>`, or with the given name; holds the configuration.
 
+        Its mode is 0700; `run.dir` is made where it is missing, and else left as it is.
+
         Raises:
             RunError: it cannot be created.
         """
@@ -77,12 +83,12 @@ class RunFolder:
             config.run.dir.mkdir(parents=True, exist_ok=True)
             while True:
                 try:
-                    path.mkdir()
+                    path.mkdir(mode=0o700)
                     break
                 except FileExistsError:
                     attempt += 1
                     path = config.run.dir / f"{stem}-{attempt}"
-            (path / "checkpoint").mkdir(mode=0o700)  # it holds the simulated clients' own models
+            (path / "checkpoint").mkdir(mode=0o700)
         except OSError as error:
             raise RunError(f"{error.filename or path}: cannot be created: {error.strerror or error}") from error
         folder = cls(path)
@@ -249,7 +255,7 @@ class RunFolder:
     def _append_text(self, name: str, text: str) -> None:
         path = self.path / name
         try:
-            with open(path, "a", encoding="utf-8") as file:
+            with open(path, "a", encoding="utf-8", opener=private) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())  # or a power failure could leave the checkpoint without its lines

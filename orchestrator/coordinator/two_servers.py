@@ -11,7 +11,7 @@ import json
 import math
 import os
 import secrets
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -36,7 +36,7 @@ from orchestrator.mpc.openings import release
 from orchestrator.mpc.shares import VectorShare
 from orchestrator.server.reception import hearsay
 from orchestrator.transport.bootstrap import Assignment
-from orchestrator.transport.channel import Channel, Position, connect, ready
+from orchestrator.transport.channel import STARTUP, Channel, Position, await_events, connect, ready
 from orchestrator.transport.tls import Identity, create_certificates
 from orchestrator.wire.orders import Aggregate, Announcement, Deliver, Order, Prepare, Settle, Setup
 from orchestrator.wire.upload import Layout
@@ -74,6 +74,7 @@ class TwoServerEngine(Engine):
         modules: dict[str, str],
         settings: dict[str, str],
         *,
+        startup_timeout_sec: float = 120.0,
         timeout_sec: float = 60.0,
         ports: tuple[int, int, int] | None = None,
         certificates: Path | None = None,
@@ -84,7 +85,9 @@ class TwoServerEngine(Engine):
             plan: of the rounds.
             modules: the roles, and which module each one's process runs.
             settings: what else the servers must know, and must hold alike.
-            timeout_sec: longest silence of a peer.
+            startup_timeout_sec: longest start: of all processes until they listen, then of each connection and message
+                until both servers are ready.
+            timeout_sec: longest silence of a peer in a round.
             ports: for server 0, server 1 and the dealer; None takes free ones.
             certificates: a folder of `create_certificates`; None makes certificates for the session and keeps none.
             commands: how to start a role's process, for tests that need one to fail.
@@ -99,7 +102,7 @@ class TwoServerEngine(Engine):
         self._usual.check(self._parameters)
         if self._parameters.personal and plan.program != "assisted":
             raise ConfigError(f"engine.program = {plan.program}: {self._parameters.rule} is computed by assisted only")
-        self._timeout_sec = timeout_sec
+        self._startup_timeout_sec, self._timeout_sec = startup_timeout_sec, timeout_sec
         self._roles = list(modules)
         self._ports = dict(zip(("server 0", "server 1", "dealer"), ports or (0, 0, 0), strict=True))
         self._certificates = certificates
@@ -152,12 +155,13 @@ class TwoServerEngine(Engine):
                 identity = Identity.load(folder, "orchestrator")
                 for role in self._roles:
                     self._spawn(role, session, folder)
+                deadline = time.monotonic() + self._startup_timeout_sec
                 for child in self._children.values():
-                    self._await_ready(child)
+                    self._await_ready(child, deadline)
             addresses = {role: (_HOST, child.ready["port"]) for role, child in self._children.items()}
             for role in ("server 0", "server 1"):
                 self._channels[role] = connect(
-                    addresses[role], identity, session, role, self._position, self._timeout_sec
+                    addresses[role], identity, session, role, self._position, self._startup_timeout_sec
                 )
             # Only now: a server that has its orders connects to the other one, which must know its orchestrator first.
             others = [list(addresses[role]) if role in addresses else None for role in ("server 1", "dealer")]
@@ -175,6 +179,8 @@ class TwoServerEngine(Engine):
             for channel in self._channels.values():
                 channel.send_message(order.message())
             self._collect("ready")
+            for channel in self._channels.values():
+                channel.end_startup(self._timeout_sec)
         except BaseException:
             self.close()
             raise
@@ -348,18 +354,20 @@ class TwoServerEngine(Engine):
         )
         self._children[role] = _Child(role, process, log)
         assert process.stdin is not None
-        assignment = Assignment(role, _HOST, self._ports[role], session, certificates, self._timeout_sec)
+        timeouts = self._startup_timeout_sec, self._timeout_sec
+        assignment = Assignment(role, _HOST, self._ports[role], session, certificates, *timeouts)
         try:
             process.stdin.write(assignment.to_line())
             process.stdin.flush()
         except BrokenPipeError:
             pass  # it died at once; what it said is reported by _await_ready
 
-    def _await_ready(self, child: _Child) -> None:
+    def _await_ready(self, child: _Child, deadline: float) -> None:
         stdout = child.process.stdout
         assert stdout is not None
-        if not select.select([stdout], [], [], self._timeout_sec)[0]:
-            raise PeerTimeoutError(child.role, "start", 0, f"did not start within {self._timeout_sec:g} s")
+        if not await_events({stdout: selectors.EVENT_READ}, max(0.0, deadline - time.monotonic())):
+            reason = f"did not start within {self._startup_timeout_sec:g} s ({STARTUP})"
+            raise PeerTimeoutError(child.role, "start", 0, reason)
         line = stdout.readline()
         if not line:
             child.process.wait()
@@ -373,7 +381,8 @@ class TwoServerEngine(Engine):
         replies: dict[str, dict[str, Any]] = {}
         failures: dict[str, ProtocolError] = {}
         awaited = dict(self._channels)
-        limit = 2 * self._timeout_sec
+        # Twice what a server waits for others, so that it can say whom it waited for.
+        limit = 2 * max((channel.timeout_sec for channel in awaited.values()), default=0.0)
         deadline = time.monotonic() + limit
         while awaited:
             # After a first failure, hear what the other server has to say already: it may name the root cause.
@@ -381,7 +390,7 @@ class TwoServerEngine(Engine):
             if not heard:
                 if not failures:
                     silent = next(iter(awaited.values()))
-                    raise silent.error(PeerTimeoutError, f"silent for {limit:g} s")
+                    raise silent.error(PeerTimeoutError, f"silent for {limit:g} s (twice {silent.setting})")
                 break
             deadline = time.monotonic() + limit
             for channel in heard:

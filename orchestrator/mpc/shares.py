@@ -1,13 +1,14 @@
 """Share types. A share belongs to one server and one scale; mixing owners or scales by mistake raises.
 
-There is no method here that reveals anything: see `orchestrator.mpc.openings`. The types of scalars and
-bits are made some hundred times a round and are not frozen, which would make that three times as dear.
+There is no method here that reveals anything: see `orchestrator.mpc.openings`. No `repr` shows a share's
+values, so that none gets into a log, a traceback or the text of a failed assertion. The types of scalars and bits are
+made some hundred times a round and are not frozen, which would make that three times as dear.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class ScalarShare:
         owner: 0 or 1. Server 0 adds public constants, so that they are added once.
     """
 
-    values: list[int]
+    values: list[int] = field(repr=False)
     scale_bits: int
     owner: int
 
@@ -86,7 +87,7 @@ class BitShare:
         owner: 0 or 1. Server 0 flips bits where a public 1 is added.
     """
 
-    bits: int
+    bits: int = field(repr=False)
     count: int
     owner: int
 
@@ -98,7 +99,7 @@ class BitShare:
 class VectorShare:
     """One server's additive share in Z_2^64 of a long vector: uint64, shape (d,), with its scale."""
 
-    values: np.ndarray
+    values: np.ndarray = field(repr=False)
     scale_bits: int
     owner: int
 

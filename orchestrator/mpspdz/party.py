@@ -142,7 +142,9 @@ class Party:
                 events, _, _ = select.select([process.stdout, *assigned], [], [], max(0.0, deadline - time.monotonic()))
                 if not events:
                     blamed = "other" if _waits(process.pid) else "own"
-                    raise PartyError(f"took more than {timeout_sec:g} s{_said(text)}", blamed, stalled=True)
+                    raise PartyError(
+                        f"took more than {timeout_sec:g} s (engine.timeout_sec){_said(text)}", blamed, stalled=True
+                    )
                 if process.stdout in events:
                     data = os.read(process.stdout.fileno(), 1 << 16)
                     if not data:

@@ -402,6 +402,8 @@ def serve(
             peer, supply = _meet(order, server.index, listener, assignment, identity, position)
             listener.close()
             server.setup(order, peer, supply)
+            for channel in (orchestrator, peer, supply):
+                channel.end_startup(assignment.timeout_sec)
             orchestrator.send_message({"type": "ready"})
         elif isinstance(order, Prepare):
             server.prepare(order)
@@ -422,7 +424,7 @@ def _meet(
     position: Position,
 ) -> tuple[Channel, Channel]:
     """A connection to the other server for the rounds, and one beside it: to it too, or to the dealer."""
-    session, timeout_sec = assignment.session, assignment.timeout_sec
+    session, timeout_sec = assignment.session, assignment.startup_timeout_sec
 
     def other(position: Position) -> Channel:
         if index == 0:
@@ -454,7 +456,7 @@ def main(kind: type[Server] = EmbeddedServer) -> None:
     keypair = Keypair()
     assignment, identity, listener = begin({"public_key": keypair.public_key.hex()})
     position = Position()
-    session, timeout_sec = assignment.session, assignment.timeout_sec
+    session, timeout_sec = assignment.session, assignment.startup_timeout_sec
     orchestrator = accept(listener, {"orchestrator"}, identity, session, position, timeout_sec)["orchestrator"]
     server = kind(int(assignment.role.removeprefix("server ")), keypair, orchestrator, position)
     try:

@@ -40,8 +40,10 @@ def main(follow: Callable[[dict[str, Channel], Position], None] = serve) -> None
     assignment, identity, listener = begin({})
     position = Position()
     both = ("server 0", "server 1")
-    servers = accept(listener, both, identity, assignment.session, position, assignment.timeout_sec)
+    servers = accept(listener, both, identity, assignment.session, position, assignment.startup_timeout_sec)
     listener.close()
+    for channel in servers.values():
+        channel.end_startup(assignment.timeout_sec)
     follow(servers, position)
 
 

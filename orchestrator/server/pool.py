@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from orchestrator.mpc.offline.correlations import Batch
@@ -26,7 +26,7 @@ Made = TypeVar("Made")
 class Prepared:
     """One round's correlations, and what making them cost: seconds, and bytes that this server sent or was dealt."""
 
-    batch: Batch
+    batch: Batch = field(repr=False)
     seconds: float
     bytes: int
 

@@ -1,8 +1,8 @@
 """What a server and the dealer have in common as processes: how they are started and how they report.
 
-The parent writes one JSON line to standard input (role, address to listen on, session, folder of certificates, timeout)
-and reads one from standard output: the port, or why there is none. Everything else goes over sockets; when the parent's
-connection closes, the process ends.
+The parent writes one JSON line to standard input (role, address to listen on, session, folder of certificates,
+timeouts) and reads one from standard output: the port, or why there is none. Everything else goes over sockets; when
+the parent's connection closes, the process ends.
 """
 
 from __future__ import annotations
@@ -23,19 +23,23 @@ __all__ = ["Assignment", "begin"]
 
 @dataclass(frozen=True)
 class Assignment:
-    """What the parent asks of a new process."""
+    """What the parent asks of a new process.
+
+    Attributes:
+        startup_timeout_sec, timeout_sec: as `TwoServerEngine` takes them.
+    """
 
     role: str
     host: str
     port: int
     session: bytes
     certificates: Path
+    startup_timeout_sec: float
     timeout_sec: float
 
     def to_line(self) -> bytes:
-        fields = {"role": self.role, "host": self.host, "port": self.port, "timeout_sec": self.timeout_sec}
         texts = {"session": self.session.hex(), "certificates": str(self.certificates)}
-        return (json.dumps({**fields, **texts}) + "\n").encode()
+        return (json.dumps({**vars(self), **texts}) + "\n").encode()
 
     @staticmethod
     def from_line(line: str) -> Assignment:

@@ -1,36 +1,46 @@
 """Length-prefixed messages over mutual TLS, with a deadline for each and counters of what crossed it.
 
-A channel never blocks for longer than its timeout. Whatever goes wrong becomes a `ProtocolError` that names the peer
-and the phase and round in which this side is. Who the peer is, privacy and authenticity: see `tls`. A new connection
-also compares the session's number. It is no secret: certificates outlive a session, and the number keeps apart a
-process of another session that holds the same ones and was found on a port that it should have left.
+A channel never blocks for longer than its timeout: that of the start-up first, that of a phase from `end_startup` on.
+Whatever goes wrong becomes a `ProtocolError` that names the peer and the phase and round in which this side is. Who the
+peer is, privacy and authenticity: see `tls`. A new connection also compares the session's number. It is no secret:
+certificates outlive a session, and the number keeps apart a process of another session that holds the same ones and was
+found on a port that it should have left.
 """
 
 from __future__ import annotations
 
-import select
+import selectors
 import socket
 import ssl
 import struct
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgpack
 
 from orchestrator.errors import DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.transport.tls import Identity, explain, peer_role
 
-__all__ = ["Channel", "Position", "accept", "connect", "listen", "ready"]
+__all__ = ["STARTUP", "Channel", "Position", "accept", "await_events", "connect", "listen", "ready"]
+
+STARTUP, _SILENCE = "engine.startup_timeout_sec", "engine.timeout_sec"
+"""The settings that a timeout follows; errors name the one that was in force."""
 
 _HEADER = struct.Struct("<I")
 _RECORD = 1 << 14  # TLS delivers at most this much at a time
 _CHUNK = 1 << 16
 _LONGEST_MESSAGE = (1 << 32) - 1
-_ADMISSION_SEC = 5.0
+_LONGEST_INTRODUCTION = 1 << 12
 _WAITING_ROOM = 32
+_MALFORMED = "sent a malformed message"
+
+_Result = TypeVar("_Result")
+_Introduction = Generator[int, None, str]
+"""Yields what it waits for next, `EVENT_READ` or `EVENT_WRITE`, and returns the peer's role."""
 
 
 @dataclass
@@ -47,15 +57,27 @@ class Position:
 class Channel:
     """One connection to a named peer."""
 
-    def __init__(self, connection: ssl.SSLSocket, peer: str, position: Position, timeout_sec: float) -> None:
+    def __init__(
+        self,
+        connection: ssl.SSLSocket,
+        peer: str,
+        position: Position,
+        timeout_sec: float,
+        setting: str = _SILENCE,
+    ) -> None:
+        """Args: timeout_sec: for each message; setting: where that comes from, for errors."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connection
         self.position = position
-        self.timeout_sec = timeout_sec
+        self.timeout_sec, self.setting = timeout_sec, setting
         self.peer = peer
         self.sent_bytes = 0
         self.received_bytes = 0
         self.exchanges = 0
+
+    def end_startup(self, timeout_sec: float) -> None:
+        """Both sides are ready: from now on a message may take this long."""
+        self.timeout_sec, self.setting = timeout_sec, _SILENCE
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -119,13 +141,9 @@ class Channel:
 
     def receive_message(self) -> dict[str, Any]:
         """Receive a structured message. Raises DisagreementError if it is malformed."""
-        data = self.receive()
-        try:
-            message = msgpack.unpackb(data)
-        except (ValueError, msgpack.UnpackException):
-            message = None
-        if not isinstance(message, dict):
-            raise self.error(DisagreementError, "sent a malformed message")
+        message = _parse(self.receive())
+        if message is None:
+            raise self.error(DisagreementError, _MALFORMED)
         return message
 
     def error(self, kind: type[ProtocolError], reason: str) -> ProtocolError:
@@ -137,7 +155,7 @@ class Channel:
             self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
             self._socket.sendall(data)
         except TimeoutError:
-            raise self.error(PeerTimeoutError, f"took no data for {self.timeout_sec:g} s") from None
+            raise self.error(PeerTimeoutError, f"took no data for {self.timeout_sec:g} s ({self.setting})") from None
         except OSError as error:
             raise self.error(*_cause(error)) from None
         self.sent_bytes += len(data)
@@ -150,7 +168,7 @@ class Channel:
                 self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
                 part = self._socket.recv(min(most - count, _RECORD))
             except TimeoutError:
-                raise self.error(PeerTimeoutError, f"silent for {self.timeout_sec:g} s") from None
+                raise self.error(PeerTimeoutError, f"silent for {self.timeout_sec:g} s ({self.setting})") from None
             except OSError as error:
                 raise self.error(*_cause(error)) from None
             if not part:
@@ -159,6 +177,15 @@ class Channel:
             count += len(part)
         self.received_bytes += count
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _parse(data: bytes) -> dict[str, Any] | None:
+    """A structured message; None if it is none."""
+    try:
+        message = msgpack.unpackb(data)
+    except (ValueError, msgpack.UnpackException):
+        return None
+    return message if isinstance(message, dict) else None
 
 
 def _cause(error: OSError) -> tuple[type[ProtocolError], str]:
@@ -170,9 +197,18 @@ def _cause(error: OSError) -> tuple[type[ProtocolError], str]:
     return PeerLostError, f"connection lost ({error.strerror or error})"
 
 
+def await_events(events: Mapping[Any, int], timeout_sec: float | None) -> list[Any]:
+    """Wait until what is waited for happens on one of these open files; returns those, or none after the time."""
+    with selectors.DefaultSelector() as selector:  # select() itself takes no descriptor above 1,023
+        for file, event in events.items():
+            selector.register(file, event)
+        return [key.fileobj for key, _ in selector.select(timeout_sec)]
+
+
 def ready(channels: Collection[Channel], timeout_sec: float | None = None) -> list[Channel]:
     """Wait until one of the channels has something to receive or is closed; return those, or none after the time."""
-    return [channel for channel in channels if channel.pending()] or select.select(channels, [], [], timeout_sec)[0]
+    decrypted = [channel for channel in channels if channel.pending()]
+    return decrypted or await_events(dict.fromkeys(channels, selectors.EVENT_READ), timeout_sec)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -181,7 +217,7 @@ def listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(8)
+        listener.listen()
     except OSError:
         listener.close()
         raise
@@ -193,17 +229,26 @@ def connect(
 ) -> Channel:
     """Connect to the peer of this role in this session.
 
+    Args:
+        timeout_sec: for the whole introduction, and until `end_startup` for each message.
+
     Raises:
         DisagreementError: somebody else is there, or it refuses this side.
         PeerLostError, PeerTimeoutError: nobody is there, or it does not answer.
     """
+    deadline = time.monotonic() + timeout_sec
     try:
         connection = socket.create_connection(address, timeout=timeout_sec)
+        secured = identity.secure(connection, server_side=False)
     except OSError as error:
         reason = f"no connection to {address[0]}:{address[1]} ({error.strerror or error})"
         raise PeerLostError(peer, "handshake", position.round, reason) from None
-    secured, _ = _introduce(connection, identity, {peer}, session, peer, position, timeout_sec, server_side=False)
-    return Channel(secured, peer, position, timeout_sec)
+    try:
+        _finish(_introduce(secured, {peer}, session, peer, position.round), secured, deadline)
+    except TimeoutError:
+        reason = f"silent for {timeout_sec:g} s ({STARTUP})"
+        raise PeerTimeoutError(peer, "handshake", position.round, reason) from None
+    return Channel(secured, peer, position, timeout_sec, STARTUP)
 
 
 def accept(
@@ -216,43 +261,52 @@ def accept(
 ) -> dict[str, Channel]:
     """Accept one connection of each of the expected roles; everybody else is turned away, and told why.
 
-    Newcomers wait aside until they speak, so that silent ones hold nobody up.
+    Newcomers introduce themselves side by side and without a limit of their own, so that those who say nothing, or stop
+    in the middle, hold nobody up. Of more than 32 the one that has been silent longest is turned away.
+
+    Args:
+        timeout_sec: for all of them together, and until `end_startup` for each message.
 
     Raises:
         PeerTimeoutError: one of them did not come in time; says whom this side turned away last.
     """
-    deadline, limit = time.monotonic() + timeout_sec, min(timeout_sec, _ADMISSION_SEC)
+    deadline = time.monotonic() + timeout_sec
     admitted: dict[str, Channel] = {}
-    missing, newcomers = set(expected), dict[socket.socket, str]()
-    refusal = ""
+    missing, refusal = set(expected), ""
+    newcomers: dict[ssl.SSLSocket, tuple[_Introduction, int]] = {}  # and what each waits for; the last heard is last
     listener.setblocking(False)
     try:
         while missing:
             remaining = deadline - time.monotonic()
-            events, _, _ = select.select([listener, *newcomers], [], [], max(remaining, 0))
+            awaited = {connection: event for connection, (_, event) in newcomers.items()}
+            events = await_events({listener: selectors.EVENT_READ, **awaited}, max(remaining, 0))
             if remaining < 0 or not events:
                 who = " and ".join(sorted(missing))
-                reason = f"did not connect in {timeout_sec:g} s{refusal}"
+                unfinished = f"; newcomers who did not introduce themselves: {len(newcomers)}" if newcomers else ""
+                reason = f"did not connect in {timeout_sec:g} s ({STARTUP}){refusal}{unfinished}"
                 raise PeerTimeoutError(who, "handshake", position.round, reason)
             for connection in events:
                 if connection is listener:
-                    with suppress(BlockingIOError, ConnectionError):  # the newcomer has gone again
-                        connection, (host, *_) = listener.accept()
-                        newcomers[connection] = f"a newcomer from {host}"
+                    with suppress(BlockingIOError, ConnectionError, ssl.SSLError):  # the newcomer has gone again
+                        plain, (host, *_) = listener.accept()
+                        connection = identity.secure(plain, server_side=True)
+                        name = f"a newcomer from {host}"
+                        introduction = _introduce(connection, missing, session, name, position.round)
+                        newcomers[connection] = introduction, selectors.EVENT_READ
                     continue
-                name = newcomers.pop(connection)
+                introduction, _ = newcomers.pop(connection)
                 try:
-                    secured, role = _introduce(
-                        connection, identity, missing, session, name, position, limit, server_side=True
-                    )
-                    admitted[role] = Channel(secured, role, position, timeout_sec)
-                    missing.remove(role)
+                    newcomers[connection] = introduction, next(introduction)
+                except StopIteration as end:
+                    missing.remove(end.value)
+                    admitted[end.value] = Channel(connection, end.value, position, timeout_sec, STARTUP)
                 except ProtocolError as error:
+                    connection.close()
                     refusal = f"; turned away {error.peer}: {error.reason}"
             while len(newcomers) > _WAITING_ROOM:
-                oldest = next(iter(newcomers))
-                del newcomers[oldest]
-                oldest.close()
+                silent = next(iter(newcomers))
+                del newcomers[silent]
+                silent.close()
     except BaseException:
         for channel in admitted.values():
             channel.close()
@@ -264,46 +318,94 @@ def accept(
 
 
 def _introduce(
-    connection: socket.socket,
-    identity: Identity,
-    expected: Collection[str],
-    session: bytes,
-    name: str,
-    position: Position,
-    timeout_sec: float,
-    *,
-    server_side: bool,
-) -> tuple[ssl.SSLSocket, str]:
-    """Shake hands and compare sessions; returns the secured connection and the peer's role.
+    connection: ssl.SSLSocket, expected: Collection[str], session: bytes, name: str, round: int
+) -> _Introduction:
+    """Shake hands and compare sessions; returns the peer's role.
 
     The side that accepts speaks first: in TLS 1.3 the other one may have been refused without knowing it yet, and would
-    not hear why if it sent something into the closed connection.
+    not hear why if it sent something into the closed connection. It also speaks last, when it has admitted the peer:
+    who connects a second time, for another channel, does so when the first has its place.
+
+    Args:
+        connection: new, and not blocking.
+        expected: the roles that may be there; may shrink meanwhile.
+        name: of the peer, as long as it has no role.
+
+    Raises:
+        ProtocolError: one side objects to the other one, or the connection failed.
     """
-    here = Position("handshake", position.round)
-    connection.settimeout(timeout_sec)
-    try:
-        secured = identity.secure(connection, server_side=server_side)
-    except TimeoutError:
-        raise PeerTimeoutError(name, here.phase, here.round, f"silent for {timeout_sec:g} s") from None
-    except OSError as error:
-        kind, reason = _cause(error)
-        raise kind(name, here.phase, here.round, reason) from None
-    channel = Channel(secured, name, here, timeout_sec)
-    try:
-        role, wanted = peer_role(secured), " or ".join(sorted(expected)) or "nobody"
+
+    def refuse(kind: type[ProtocolError], reason: str) -> ProtocolError:
+        return kind(name, "handshake", round, reason)
+
+    def say() -> str:
+        """This side's session and its objection, if any. A connection without room for so few bytes has failed."""
+        wanted = " or ".join(sorted(expected)) or "nobody"
         objection = "" if role in expected else f"shows the certificate of {role} where that of {wanted} belongs"
-        if server_side:
-            channel.send_message({"session": session, "objection": objection})
-        answer = channel.receive_message()
-        if not server_side:
-            channel.send_message({"session": session, "objection": objection})
+        payload = msgpack.packb({"session": session, "objection": objection})
+        connection.send(_HEADER.pack(len(payload)) + payload)
+        return objection
+
+    def hear() -> Generator[int, None, dict[str, Any]]:
+        (length,) = _HEADER.unpack((yield from receive(_HEADER.size)))
+        message = _parse((yield from receive(length))) if length <= _LONGEST_INTRODUCTION else None
+        if message is None:
+            raise refuse(DisagreementError, _MALFORMED)
+        return message
+
+    def receive(count: int) -> Generator[int, None, bytes]:
+        data = b""
+        while len(data) < count:
+            part = yield from _patiently(partial(connection.recv, count - len(data)))
+            if not part:
+                raise refuse(PeerLostError, "closed the connection")
+            data += part
+        return data
+
+    def compare(objection: str, answer: dict[str, Any]) -> None:
         if objection:
-            raise channel.error(DisagreementError, objection)
+            raise refuse(DisagreementError, objection)
         if answer.get("objection"):
-            raise channel.error(DisagreementError, f"refuses this side, which {answer['objection']}")
+            raise refuse(DisagreementError, f"refuses this side, which {answer['objection']}")
         if answer.get("session") != session:
-            raise channel.error(DisagreementError, "belongs to another session; end processes that were left behind")
+            raise refuse(DisagreementError, "belongs to another session; end processes that were left behind")
+
+    try:
+        yield from _patiently(connection.do_handshake)
+        role = peer_role(connection)
+        if connection.server_side:
+            objection = say()
+            answer = yield from hear()
+            compare(objection, answer)
+            compare(say(), answer)
+        else:
+            answer = yield from hear()
+            compare(say(), answer)
+            compare("", (yield from hear()))
+    except OSError as error:
+        raise refuse(*_cause(error)) from None
+    return role
+
+
+def _patiently(act: Callable[[], _Result]) -> Generator[int, None, _Result]:
+    """Do what does not block again and again until it is done; yields what it waits for."""
+    while True:
+        try:
+            return act()
+        except ssl.SSLWantReadError:
+            yield selectors.EVENT_READ
+        except ssl.SSLWantWriteError:
+            yield selectors.EVENT_WRITE
+
+
+def _finish(introduction: _Introduction, connection: ssl.SSLSocket, deadline: float) -> str:
+    """Follow one introduction to its end. Raises TimeoutError, and what it raises; closes the connection then."""
+    try:
+        while True:
+            if not await_events({connection: next(introduction)}, max(deadline - time.monotonic(), 0)):
+                raise TimeoutError
+    except StopIteration as end:
+        return end.value
     except BaseException:
-        channel.close()
+        connection.close()
         raise
-    return secured, role

@@ -68,18 +68,14 @@ class Identity:
         return Identity(role, client, server)
 
     def secure(self, connection: socket.socket, *, server_side: bool) -> ssl.SSLSocket:
-        """Shake hands within the connection's timeout. Raises OSError, also as TimeoutError or SSLError.
+        """TLS on a fresh connection, which no longer blocks; the handshake is still to be made. Raises OSError.
 
-        A client has not been accepted yet when this returns: a refusal of its certificate comes with its first read.
+        A client has not been accepted yet when its handshake ends: a refusal of its certificate comes with its first
+        read.
         """
+        connection.setblocking(False)
         context = self.server if server_side else self.client
-        secured = context.wrap_socket(connection, server_side=server_side, do_handshake_on_connect=False)
-        try:
-            secured.do_handshake()
-        except BaseException:
-            secured.close()
-            raise
-        return secured
+        return context.wrap_socket(connection, server_side=server_side, do_handshake_on_connect=False)
 
 
 def peer_role(connection: ssl.SSLSocket) -> str:

@@ -102,6 +102,7 @@ def write(tmp_path):
         ("engine.name=psychic", "engine.name: "),
         ("engine.ports=[7000, 7001]", "engine.ports.2: "),
         ("engine.ports=[7000, 7001, 70000]", "engine.ports.2: "),
+        ("engine.startup_timeout_sec=0", "engine.startup_timeout_sec: "),
         ("engine.timeout_sec=0", "engine.timeout_sec: "),
         ("engine.training_timeout_sec=1e300", "engine.training_timeout_sec: "),
         ("run.tensorboard=5", "run.tensorboard: "),

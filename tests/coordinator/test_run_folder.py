@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import errno
 import json
+import os
+import stat
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -89,6 +91,34 @@ def test_a_new_folder_holds_the_configuration_and_the_environment(tiny, tmp_path
     assert environment["python"] == sys.version.split()[0]
     assert environment["libraries"]["numpy"] == np.__version__
     assert folder.load() is None and folder.records() == [] and folder.costs() == []
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def open_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_run_is_its_owners_alone_and_the_folder_of_runs_stays_as_it_is(tiny, tmp_path):
+    tmp_path.chmod(0o755)
+    folder = RunFolder.create(tiny(tmp_path), "run")
+    put(folder, 2)
+    folder.save_privacy({"released": 2})
+    folder.save_weights([0], np.ones((1, 1)))
+    paths = list(folder.path.rglob("*"))
+    assert {"config.yaml", "metrics.jsonl", "costs.csv", "state.npz", "privacy.json"} < {path.name for path in paths}
+    assert {mode(path) for path in (folder.path, folder.state_dir)} == {0o700}
+    assert {path: mode(path) for path in paths if path.is_file() and mode(path) != 0o600} == {}
+    folder.append(record(3), costs(3))
+    folder.load()  # which drops the last lines again
+    assert mode(folder.path / "metrics.jsonl") == 0o600
+    assert mode(tmp_path) == 0o755
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty folder", "file"])

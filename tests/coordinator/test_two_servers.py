@@ -268,6 +268,36 @@ def test_a_stalled_process_ends_the_round_within_the_timeout(role, phase):
     assert (caught.value.peer, caught.value.round) == (role, 1)
 
 
+@pytest.mark.parametrize("preprocessing", ["ot", "dealer"])
+def test_the_start_may_take_longer_than_a_silence_in_a_round(preprocessing):
+    """No process starts within a thousandth of a second; and a round that a server stalls ends after that time."""
+    commands = faulty("server 1", "online", 1, "SIGSTOP")
+    hasty = engine(commands=commands, preprocessing=preprocessing, startup_timeout_sec=100.0, timeout_sec=1e-3)
+    with hasty:
+        hasty.start(MODEL)
+        assert {channel.timeout_sec for channel in hasty._channels.values()} == {1e-3}
+        with pytest.raises(PeerTimeoutError, match=r"for 0\.00[12] s \((twice )?engine\.timeout_sec\)"):
+            play(hasty, 1)
+
+
+def test_a_start_that_takes_too_long_names_its_setting():
+    config = load_config(overrides=["engine={startup_timeout_sec: 0.2, timeout_sec: 1000}"])
+    with create_engine(config, {"server 0": [sys.executable, "-c", "import signal; signal.pause()"]}) as silent:
+        message = r"server 0: did not start within 0\.2 s \(engine\.startup_timeout_sec\)"
+        with pytest.raises(PeerTimeoutError, match=message):
+            silent.start(MODEL)
+
+
+def test_a_server_that_stalls_in_the_start_ends_it():
+    """In the base transfers; the other server says so before its orchestrator loses patience."""
+    struck = engine(
+        commands=faulty("server 1", "preprocessing", 0, "SIGSTOP"), startup_timeout_sec=8.0, timeout_sec=1000.0
+    )
+    with struck, pytest.raises(PeerTimeoutError, match=r"8 s \(engine\.startup_timeout_sec\)") as caught:
+        struck.start(MODEL)
+    assert (caught.value.peer, caught.value.phase) == ("server 1", "preprocessing")
+
+
 @pytest.mark.parametrize(
     ("role", "phase", "signal", "preprocessing"),
     [

@@ -1,3 +1,6 @@
+import fcntl
+import resource
+import selectors
 import socket
 import struct
 import threading
@@ -6,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from orchestrator.errors import DisagreementError, PeerLostError, PeerTimeoutError
-from orchestrator.transport.channel import Position, accept, connect, listen, ready
+from orchestrator.transport.channel import Channel, Position, accept, await_events, connect, listen, ready
 
 
 @pytest.fixture
@@ -57,7 +60,9 @@ def test_another_length_is_a_disagreement(pair):
 
 
 def test_silence_is_a_timeout_that_names_peer_phase_and_round(pair):
-    with pytest.raises(PeerTimeoutError, match=r"round 7, phase online: server 1: silent for 0.3 s"):
+    with pytest.raises(
+        PeerTimeoutError, match=r"round 7, phase online: server 1: silent for 0\.3 s \(engine\.timeout_sec\)"
+    ):
         pair[0].receive()
 
 
@@ -79,7 +84,7 @@ def test_a_closed_connection_is_a_loss(pair):
 
 
 def test_a_peer_that_takes_nothing_is_a_timeout(pair):
-    with pytest.raises(PeerTimeoutError, match="took no data"):
+    with pytest.raises(PeerTimeoutError, match=r"took no data for 0\.3 s \(engine\.timeout_sec\)"):
         pair[0].send(b"x" * 10_000_000)
 
 
@@ -117,9 +122,115 @@ def test_strangers_are_turned_away_and_the_expected_peer_gets_in(identities):
         side.close()
 
 
+def begin(role, address, identities):
+    """A connection of this role on which this side has heard the other one, and said nothing yet."""
+    secured = identities[role].secure(socket.create_connection(address), server_side=False)
+    secured.settimeout(20.0)
+    secured.do_handshake()
+    channel = Channel(secured, "who accepts", Position(), 20.0)
+    assert channel.receive_message()["session"] == b"s"
+    return channel
+
+
+def test_newcomers_who_stop_in_the_middle_hold_nobody_up(identities):
+    """Each of them has as long as the whole start: waited for one after the other, the first would take all of it."""
+    listener = listen("127.0.0.1", 0)
+    address = listener.getsockname()
+    strangers = [socket.create_connection(address) for _ in range(20)]
+    for stranger in strangers:
+        stranger.sendall(b"\x16")  # the first byte of a record of TLS
+    with ThreadPoolExecutor() as pool:
+        accepted = pool.submit(accept, listener, {"server 0"}, identities["server 1"], b"s", Position(), 20.0)
+        strangers.append(begin("server 0", address, identities))
+        strangers[-1]._socket.sendall(b"\x05\x00")  # half the length of its introduction
+        right = connect(address, identities["server 0"], b"s", "server 1", Position(), 20.0)
+        channel = accepted.result()["server 0"]
+    right.send(b"hello")
+    assert channel.receive() == b"hello"
+    for side in (*strangers, right, channel, listener):
+        side.close()
+
+
+def test_of_too_many_newcomers_the_one_that_was_silent_longest_goes(identities):
+    listener = listen("127.0.0.1", 0)
+    address = listener.getsockname()
+    with ThreadPoolExecutor() as pool:
+        accepted = pool.submit(accept, listener, {"server 0"}, identities["server 1"], b"s", Position(), 20.0)
+        strangers = [socket.create_connection(address) for _ in range(40)]
+        for stranger in strangers[:8]:
+            assert stranger.recv(1) == b""
+        strangers[8].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            strangers[8].recv(1)
+        right = connect(address, identities["server 0"], b"s", "server 1", Position(), 20.0)
+        accepted.result()["server 0"].close()
+    for side in (*strangers, right, listener):
+        side.close()
+
+
+def test_a_role_is_admitted_once_and_the_second_one_is_told(identities):
+    """Both begin before one is admitted, as a connection that is slow and another one of the same role may."""
+    listener = listen("127.0.0.1", 0)
+    address = listener.getsockname()
+    with ThreadPoolExecutor() as pool:
+        accepted = pool.submit(accept, listener, {"server 0", "server 1"}, identities["dealer"], b"s", Position(), 20.0)
+        slow = begin("server 0", address, identities)
+        first = connect(address, identities["server 0"], b"s", "dealer", Position(), 20.0)
+        slow.send_message({"session": b"s", "objection": ""})
+        told = slow.receive_message()["objection"]
+        assert told == "shows the certificate of server 0 where that of server 1 belongs"
+        second = connect(address, identities["server 1"], b"s", "dealer", Position(), 20.0)
+        channels = accepted.result()
+    first.send(b"from the first")
+    assert channels["server 0"].receive() == b"from the first"
+    for side in (slow, first, second, *channels.values(), listener):
+        side.close()
+
+
+def test_descriptors_above_1023_are_waited_for_too(pair):
+    """Of which select() makes a ValueError, or worse."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], min(2048, limits[1])), limits[1]))
+    try:
+        left, right = pair
+        high = socket.socket(fileno=fcntl.fcntl(right.fileno(), fcntl.F_DUPFD, 1500))
+        with high:
+            left.send(b"x")
+            assert await_events({high: selectors.EVENT_READ}, 20.0) == [high]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_who_stopped_in_the_middle_is_counted_when_nobody_else_comes(identities):
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()) as silent:
+        silent.sendall(b"\x16")
+        with pytest.raises(PeerTimeoutError, match=r"; newcomers who did not introduce themselves: 1$"):
+            accept(listener, {"server 0"}, identities["server 1"], b"s", Position(), 0.5)
+
+
+def test_a_timeout_names_the_setting_that_is_in_force(identities):
+    """Until both sides are ready that of the start-up, then that of a phase."""
+    with listen("127.0.0.1", 0) as listener, ThreadPoolExecutor() as pool:
+        accepted = pool.submit(accept, listener, {"server 0"}, identities["server 1"], b"s", Position(), 20.0)
+        left = connect(listener.getsockname(), identities["server 0"], b"s", "server 1", Position(), 20.0)
+        right = accepted.result()["server 0"]
+    for side in (left, right):
+        assert (side.timeout_sec, side.setting) == (20.0, "engine.startup_timeout_sec")
+    left.timeout_sec = 0.2
+    with pytest.raises(PeerTimeoutError, match=r"silent for 0\.2 s \(engine\.startup_timeout_sec\)"):
+        left.receive()
+    left.end_startup(0.3)
+    with pytest.raises(PeerTimeoutError, match=r"silent for 0\.3 s \(engine\.timeout_sec\)"):
+        left.receive()
+    left.close()
+    right.close()
+
+
 def test_nobody_comes(identities):
     listener = listen("127.0.0.1", 0)
-    with pytest.raises(PeerTimeoutError, match=r"phase handshake: server 0: did not connect in 0\.2 s"):
+    with pytest.raises(
+        PeerTimeoutError, match=r"phase handshake: server 0: did not connect in 0\.2 s \(engine\.startup_timeout_sec\)$"
+    ):
         accept(listener, {"server 0"}, identities["server 1"], b"s", Position(), 0.2)
     address = listener.getsockname()
     listener.close()
@@ -129,5 +240,10 @@ def test_nobody_comes(identities):
 
 def test_nobody_answers(identities):
     listener = listen("127.0.0.1", 0)
-    with listener, pytest.raises(PeerTimeoutError, match=r"phase handshake: server 1: silent for 0\.2 s"):
+    with (
+        listener,
+        pytest.raises(
+            PeerTimeoutError, match=r"phase handshake: server 1: silent for 0\.2 s \(engine\.startup_timeout_sec\)"
+        ),
+    ):
         connect(listener.getsockname(), identities["server 0"], b"s", "server 1", Position(), 0.2)

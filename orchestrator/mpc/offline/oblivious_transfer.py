@@ -47,15 +47,19 @@ async def base_transfers(choices: np.ndarray) -> tuple[list[tuple[bytes, bytes]]
         ValueError: the peer sent a point outside the prime-order group.
 
     Rounds: 2. Bytes: 32 + 32 * 128 from each server. Leakage: none (gap Diffie-Hellman, random oracle).
+
+    Time: the sequence of group operations does not depend on the choices. Both candidates for each point are computed,
+    by libsodium's scalar multiplication and addition, and one is taken by a mask, without a branch or an index that is
+    secret. What the interpreter and numpy do around them (memory, caches, collection of garbage) is not claimed to take
+    constant time.
     """
     secret = _scalar()
     own = sodium.crypto_scalarmult_ed25519_base_noclamp(secret)
     theirs = _checked(await exchange(own))
     blinds = [_scalar() for _ in choices]
-    points = []
-    for blind, choice in zip(blinds, choices, strict=True):
-        point = sodium.crypto_scalarmult_ed25519_base_noclamp(blind)
-        points.append(sodium.crypto_core_ed25519_add(point, theirs) if choice else point)
+    plain = [sodium.crypto_scalarmult_ed25519_base_noclamp(blind) for blind in blinds]
+    shifted = [sodium.crypto_core_ed25519_add(point, theirs) for point in plain]
+    points = _select(choices, plain, shifted)
     received = await exchange(b"".join(points))
     pairs, chosen = [], []
     for i in range(len(choices)):
@@ -67,6 +71,17 @@ async def base_transfers(choices: np.ndarray) -> tuple[list[tuple[bytes, bytes]]
         pairs.append((_key(i, own, point, shared[0]), _key(i, own, point, shared[1])))
         chosen.append(_key(i, theirs, points[i], sodium.crypto_scalarmult_ed25519_noclamp(blinds[i], theirs)))
     return pairs, chosen
+
+
+def _select(choices: np.ndarray, first: list[bytes], second: list[bytes]) -> list[bytes]:
+    """The second one where the choice is 1, else the first, by the same operations on every byte."""
+    zeros, ones = (np.frombuffer(b"".join(points), np.uint8).reshape(len(points), -1) for points in (first, second))
+    return [row.tobytes() for row in zeros ^ (zeros ^ ones) & _mask(choices)]
+
+
+def _mask(bits: np.ndarray) -> np.ndarray:
+    """Bytes of 255 for 1 and of 0 for 0; uint8, shape (n, 1)."""
+    return np.negative(bits.astype(np.uint8))[:, None]
 
 
 def _checked(point: bytes) -> bytes:
@@ -88,7 +103,7 @@ class OtExtension:
 
     def __init__(self, secret: np.ndarray, chosen: list[bytes], pairs: list[tuple[bytes, bytes]]) -> None:
         """Args: secret: the choices of the base transfers; chosen, pairs: what `base_transfers` gave for them."""
-        self._secret = secret.astype(bool)
+        self._mask = _mask(secret)
         self._secret_block = np.packbits(secret, bitorder="little").view("<u8")
         self._chosen = [Prg(seed) for seed in chosen]
         self._zeros = [Prg(first) for first, _ in pairs]
@@ -124,7 +139,7 @@ class OtExtension:
         masked ^= packed
         received = np.frombuffer(await exchange(masked.tobytes()), dtype=np.uint8).reshape(BASE_TRANSFERS, width)
         q = np.stack([np.frombuffer(prg.bytes(width), dtype=np.uint8) for prg in self._chosen])
-        q[self._secret] ^= received[self._secret]
+        q ^= received & self._mask
         rows = _transpose(q, m)
         first, second = self._digest(rows), self._digest(rows ^ self._secret_block)
         mine = self._digest(_transpose(t, m))
