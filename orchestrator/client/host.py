@@ -10,7 +10,7 @@ import signal
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,7 @@ class Deliver(Order):
     """
 
     round: int
-    answers: Sequence[tuple[int, int, Any]]
+    answers: Sequence[tuple[int, int, Any]] = field(repr=False)
     decoder: Decoder
     reveal: bool
 
@@ -180,7 +180,7 @@ class Answer(Order):
 
     members: Sequence[int]
     step: int
-    questions: Mapping[int, Mapping[str, np.ndarray]]
+    questions: Mapping[int, Mapping[str, np.ndarray]] = field(repr=False)
 
     def carry_out(self, clients: Clients, connection: Connection) -> dict[tuple[int, int], Mapping[str, np.ndarray]]:
         return {
@@ -196,7 +196,7 @@ class Hear(Order):
     """The answers to each member's question."""
 
     step: int
-    answers: Mapping[int, Sequence[Mapping[str, np.ndarray]]]
+    answers: Mapping[int, Sequence[Mapping[str, np.ndarray]]] = field(repr=False)
 
     def carry_out(self, clients: Clients, connection: Connection) -> None:
         for c, heard in self.answers.items():

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -87,7 +87,7 @@ class Trained:
         seconds: from the order to the last answer.
     """
 
-    audits: dict[int, Any]
+    audits: dict[int, Any] = field(repr=False)
     missing: dict[int, SafeGNNError]
     seconds: float
 

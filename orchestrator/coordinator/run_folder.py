@@ -57,7 +57,7 @@ class Checkpoint:
     parameters: np.ndarray
     states: Mapping[int, Path]
     clip_norm: float | None = None
-    evaluations: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    evaluations: Mapping[int, Mapping[str, Any]] = field(default_factory=dict, repr=False)
 
 
 class RunFolder:

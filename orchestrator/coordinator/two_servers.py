@@ -38,7 +38,7 @@ from orchestrator.server.reception import hearsay
 from orchestrator.transport.bootstrap import Assignment
 from orchestrator.transport.channel import STARTUP, Channel, Position, await_events, connect, ready
 from orchestrator.transport.tls import Identity, create_certificates
-from orchestrator.wire.orders import Aggregate, Announcement, Deliver, Order, Prepare, Settle, Setup
+from orchestrator.wire.orders import Aggregate, Announcement, Order, Prepare, Settle, Setup, Submit
 from orchestrator.wire.upload import Layout
 
 __all__ = ["EmbeddedEngine", "TwoServerEngine"]
@@ -243,7 +243,7 @@ class TwoServerEngine(Engine):
             self._left_out[slot] = f"its upload is not two envelopes of {expected[0]} and {expected[1]} bytes"
             return
         for channel, envelope in zip(self._channels.values(), upload, strict=True):
-            self._send(Deliver(round, slot, client, envelope), channel)
+            self._send(Submit(round, slot, client, envelope), channel)
         self._upload_bytes += sum(expected)
         self._waiting_bytes += sum(expected)
         self._unsettled.append([slot, client])

@@ -14,7 +14,7 @@ import hashlib
 import socket
 import time
 from abc import ABC, abstractmethod
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import msgpack
@@ -39,7 +39,7 @@ from orchestrator.transport.tls import Identity
 from orchestrator.wire.answer import seal_answer
 from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.message import Header
-from orchestrator.wire.orders import Aggregate, Deliver, Order, Prepare, Settle, Setup, parse
+from orchestrator.wire.orders import Aggregate, Order, Prepare, Settle, Setup, Submit, parse
 from orchestrator.wire.upload import Layout, Upload
 
 __all__ = ["PROTOCOL", "EmbeddedServer", "Server", "main", "run_with"]
@@ -65,8 +65,8 @@ class Present:
 
     parameters: RoundParameters
     clients: list[int]
-    uploads: list[Upload]
-    start: VectorShare
+    uploads: list[Upload] = field(repr=False)
+    start: VectorShare = field(repr=False)
 
 
 class Server(ABC):
@@ -153,7 +153,7 @@ class Server(ABC):
         Begins with `_agree_on_round`. Somebody is present.
         """
 
-    def upload(self, order: Deliver) -> None:
+    def upload(self, order: Submit) -> None:
         """Open one client's envelope. Whatever is wrong with it is noted, and costs that client its part alone."""
         self._enter(order.round)
         place = order.slot, order.client
@@ -407,7 +407,7 @@ def serve(
             orchestrator.send_message({"type": "ready"})
         elif isinstance(order, Prepare):
             server.prepare(order)
-        elif isinstance(order, Deliver):
+        elif isinstance(order, Submit):
             server.upload(order)
         elif isinstance(order, Settle):
             server.settle(order)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 from mpc_programs.rules import PROGRAMS, RULES, RoundParameters
 from orchestrator.mpc.fixed_point import VectorFormat
 
-__all__ = ["Aggregate", "Announcement", "Deliver", "Order", "Prepare", "Settle", "Setup", "parse"]
+__all__ = ["Aggregate", "Announcement", "Order", "Prepare", "Settle", "Setup", "Submit", "parse"]
 
 _LARGEST = 2**40
 """Of integers in orders: rounds, clients, sizes."""
@@ -86,7 +86,7 @@ class Prepare(Order):
 
 
 @dataclass(frozen=True)
-class Deliver(Order):
+class Submit(Order):
     """Take one client's sealed upload."""
 
     kind = "upload"
@@ -114,7 +114,7 @@ class Aggregate(Order):
     cohort: list[int]
 
 
-_ORDERS: dict[str, type[Order]] = {order.kind: order for order in (Setup, Prepare, Deliver, Settle, Aggregate)}
+_ORDERS: dict[str, type[Order]] = {order.kind: order for order in (Setup, Prepare, Submit, Settle, Aggregate)}
 _HINTS = {kind: get_type_hints(kind) for kind in (*_ORDERS.values(), Announcement, RoundParameters, VectorFormat)}
 for _hints in _HINTS.values():
     _hints.pop("kind", None)  # no field
