@@ -23,6 +23,7 @@ from orchestrator.wire.upload import Correlated, Upload
 
 ALL = None
 PUBLIC = {
+    "Address": ALL,
     "Aggregate": ALL,
     "Aggregation": {"parameters", "cost", "within", "left_out"},
     "Announcement": ALL,

@@ -47,7 +47,7 @@ class Float64:
         return np.concatenate(parts)
 
     def combine(self, terms: Sequence[tuple[np.ndarray, float]], constant: float = 0.0) -> np.ndarray:
-        return constant + sum(c * x for x, c in terms)
+        return np.asarray(constant + sum(c * x for x, c in terms))
 
     def weigh(self, bits: np.ndarray, constants: Sequence[float]) -> np.ndarray:
         return bits * np.asarray(constants, dtype=np.float64)
@@ -65,7 +65,7 @@ class Float64:
         return x < np.asarray(y, dtype=np.float64)
 
     async def all(self, bits: np.ndarray, groups: int) -> np.ndarray:
-        return bits.reshape(-1, groups).all(axis=0)
+        return np.asarray(bits.reshape(-1, groups).all(axis=0))
 
     async def numbers(self, bits: np.ndarray) -> np.ndarray:
         return bits.astype(np.float64)

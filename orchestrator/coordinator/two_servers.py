@@ -38,7 +38,7 @@ from orchestrator.server.reception import hearsay
 from orchestrator.transport.bootstrap import Assignment
 from orchestrator.transport.channel import STARTUP, Channel, Position, await_events, connect, ready
 from orchestrator.transport.tls import Identity, create_certificates
-from orchestrator.wire.orders import Aggregate, Announcement, Order, Prepare, Settle, Setup, Submit
+from orchestrator.wire.orders import Address, Aggregate, Announcement, Order, Prepare, Settle, Setup, Submit
 from orchestrator.wire.upload import Layout
 
 __all__ = ["EmbeddedEngine", "TwoServerEngine"]
@@ -164,7 +164,6 @@ class TwoServerEngine(Engine):
                     addresses[role], identity, session, role, self._position, self._startup_timeout_sec
                 )
             # Only now: a server that has its orders connects to the other one, which must know its orchestrator first.
-            others = [list(addresses[role]) if role in addresses else None for role in ("server 1", "dealer")]
             order = Setup(
                 run,
                 self._program,
@@ -174,7 +173,8 @@ class TwoServerEngine(Engine):
                 self._vectors,
                 settings,
                 model,
-                *others,
+                Address(*addresses["server 1"]),
+                Address(*addresses["dealer"]) if "dealer" in addresses else None,
             )
             for channel in self._channels.values():
                 channel.send_message(order.message())
@@ -184,10 +184,10 @@ class TwoServerEngine(Engine):
         except BaseException:
             self.close()
             raise
-        keys = tuple(bytes.fromhex(self._children[role].ready["public_key"]) for role in ("server 0", "server 1"))
+        first, second = (bytes.fromhex(self._children[role].ready["public_key"]) for role in ("server 0", "server 1"))
         self._encoder = SealingEncoder(
             run,
-            keys,
+            (first, second),
             self._parameters,
             self._vectors,
             self._usual.clip_norm,

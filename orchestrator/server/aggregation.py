@@ -142,14 +142,16 @@ async def scaled_sums(
     owner, q = ops.owner, len(uploads)
     cut = SCALAR_BITS - vectors.weight_bits
     shares = reduce64(truncate(weights.values, cut, owner))
-    updates, total = [upload.update for upload in uploads], model.values.copy()
-    if isinstance(updates[0], Correlated):
+    total = model.values.copy()
+    updates = [upload.update for upload in uploads if isinstance(upload.update, Correlated)]
+    if updates:
         factor_masks = np.stack([update.factor_masks for update in updates], axis=1).ravel()
         masked = VectorShare(shares - factor_masks, vectors.weight_bits, owner)
         differences = await open_ring64(masked, reason="factors masked by each client's own random elements")
     else:
+        shared = [upload.update for upload in uploads if isinstance(upload.update, np.ndarray)]
         factor_masks, masks, products = ops.vectors(q, len(total))
-        both = np.concatenate([shares - factor_masks, (np.stack(updates) + masks).ravel()])
+        both = np.concatenate([shares - factor_masks, (np.stack(shared) + masks).ravel()])
         masked = VectorShare(both, vectors.weight_bits, owner)
         opened = await open_ring64(masked, reason="factors and updates masked by fresh scaled vectors")
         differences, lifted = opened[:q], opened[q:].reshape(masks.shape)
@@ -180,7 +182,8 @@ async def _elementwise(
     d = len(model.values)
     spread = [slot for slot in range(len(uploads)) for _ in range(d)]
     lift = SCALAR_BITS - vectors.update_bits
-    values = _shift([value for upload in uploads for value in upload.update], lift, ops.owner)
+    elements = [value for upload in uploads if isinstance(upload.update, list) for value in upload.update]
+    values = _shift(elements, lift, ops.owner)
     updates = ScalarShare(values, SCALAR_BITS, ops.owner)
     for factor in (clip, weights):
         if factor is not None:

@@ -198,7 +198,7 @@ class Server(ABC):
             uploads, count = separate_count(present.uploads, self.index)
             present = replace(present, uploads=uploads)
         result, cost = self.compute(number, present) if present.clients else self._compute_nothing(number, present)
-        reply = {"type": "result", "left_out": list(left_out.items())}
+        reply: dict[str, Any] = {"type": "result", "left_out": list(left_out.items())}
         if self._parameters.personal:
             reply["answers"] = self._answers(number, present, result, cost)
         else:
@@ -428,18 +428,13 @@ def _meet(
 
     def other(position: Position) -> Channel:
         if index == 0:
-            return connect(_address(order.peer), identity, session, "server 1", position, timeout_sec)
+            return connect((order.peer.host, order.peer.port), identity, session, "server 1", position, timeout_sec)
         return accept(listener, {"server 0"}, identity, session, position, timeout_sec)["server 0"]
 
     peer, background = other(position), Position()
     if order.dealer is None:
         return peer, other(background)
-    return peer, connect(_address(order.dealer), identity, session, "dealer", background, timeout_sec)
-
-
-def _address(pair: list[Any]) -> tuple[str, int]:
-    host, port = pair
-    return host, port
+    return peer, connect((order.dealer.host, order.dealer.port), identity, session, "dealer", background, timeout_sec)
 
 
 def _next_order(orchestrator: Channel) -> Order:

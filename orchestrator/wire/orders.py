@@ -15,10 +15,18 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 from mpc_programs.rules import PROGRAMS, RULES, RoundParameters
 from orchestrator.mpc.fixed_point import VectorFormat
 
-__all__ = ["Aggregate", "Announcement", "Order", "Prepare", "Settle", "Setup", "Submit", "parse"]
+__all__ = ["Address", "Aggregate", "Announcement", "Order", "Prepare", "Settle", "Setup", "Submit", "parse"]
 
 _LARGEST = 2**40
 """Of integers in orders: rounds, clients, sizes."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where somebody listens."""
+
+    host: str
+    port: int
 
 
 @dataclass(frozen=True)
@@ -59,8 +67,8 @@ class Setup(Order):
         vectors: the format.
         engine: what the engine's own servers must know.
         model: the public model, uint64 (d,) at `vectors.model_bits`, little-endian.
-        peer: host and port of server 1.
-        dealer: host and port of the dealer; None where there is none.
+        peer: of server 1.
+        dealer: None where there is none.
     """
 
     kind = "setup"
@@ -72,8 +80,8 @@ class Setup(Order):
     vectors: VectorFormat
     engine: dict[str, str]
     model: bytes
-    peer: list[Any]
-    dealer: list[Any] | None
+    peer: Address
+    dealer: Address | None
 
 
 @dataclass(frozen=True)
@@ -115,7 +123,8 @@ class Aggregate(Order):
 
 
 _ORDERS: dict[str, type[Order]] = {order.kind: order for order in (Setup, Prepare, Submit, Settle, Aggregate)}
-_HINTS = {kind: get_type_hints(kind) for kind in (*_ORDERS.values(), Announcement, RoundParameters, VectorFormat)}
+_RECORDS: tuple[type[Any], ...] = (Address, Announcement, RoundParameters, VectorFormat)
+_HINTS: dict[type[Any], dict[str, Any]] = {kind: get_type_hints(kind) for kind in (*_ORDERS.values(), *_RECORDS)}
 for _hints in _HINTS.values():
     _hints.pop("kind", None)  # no field
 
@@ -142,8 +151,9 @@ def _record(kind: type[Any], found: Any, name: str) -> Any:
         raise ValueError(f"gave the order '{name}' with other fields than {', '.join(hints)}")
     values = {}
     for field, hint in hints.items():
-        if hint in _HINTS:
-            values[field] = _record(hint, found[field], f"{name}.{field}")
+        record = next((part for part in (hint, *get_args(hint)) if part in _RECORDS), None)
+        if record is not None and (found[field] is not None or not _fits(None, hint)):
+            values[field] = _record(record, found[field], f"{name}.{field}")
         elif _fits(found[field], hint):
             values[field] = found[field]
         else:
