@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import metadata
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ class RunFolder:
     def save(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint, then remove client files that it no longer names."""
         clients = sorted(checkpoint.states)
-        fields = {
+        fields: dict[str, Any] = {
             "round": np.array(checkpoint.round),
             "parameters": checkpoint.parameters,
             "clients": np.array(clients, dtype=np.int64),
@@ -247,7 +248,7 @@ class RunFolder:
             if rounds and (len(kept) < rounds + header or not kept[-1].endswith(b"\n")):
                 raise RunError(f"{path}: holds fewer rounds than the checkpoint ({rounds}); it was changed")
             if kept != lines:
-                write_atomically(path, lambda file, kept=kept: file.writelines(kept))
+                write_atomically(path, methodcaller("writelines", kept))
 
     def _write_text(self, name: str, text: str) -> None:
         write_atomically(self.path / name, lambda file: file.write(text.encode()) and None)
@@ -286,7 +287,7 @@ def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _environment() -> dict[str, Any]:
-    versions = {}
+    versions: dict[str, str | None] = {}
     for library in _LIBRARIES:
         try:
             versions[library] = metadata.version(library)
