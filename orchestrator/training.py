@@ -14,7 +14,7 @@ from orchestrator.classification import ClientsEvaluation
 from orchestrator.client_process import single_threaded
 from orchestrator.clients import ClientPool
 from orchestrator.config import Config, FederationConfig
-from orchestrator.engines.base import Encoder, Engine, RoundCost
+from orchestrator.engines.base import Encoder, Engine, RoundCost, too_few
 from orchestrator.engines.factory import (
     clip_limits,
     create_engine,
@@ -27,7 +27,7 @@ from orchestrator.engines.factory import (
     with_clip_norm,
 )
 from orchestrator.engines.plaintext import AuditEncoder, PlainUpload, float64_aggregate, float64_personal, plain_encoder
-from orchestrator.errors import ConfigError, ProtocolError, RunError
+from orchestrator.errors import ConfigError, ProtocolError, RunError, SafeGNNError
 from orchestrator.evaluation import round_evaluation
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
@@ -201,8 +201,9 @@ def train(
                 _auditor(config) if audit else None,
                 keyed=personal,
             )
-            if len(cohort) - len(trained.missing) < least:
-                raise next(iter(trained.missing.values()))
+            missing = {slot: _reason(error) for slot, error in trained.missing.items()}
+            if len(cohort) - len(missing) < least:
+                raise too_few(number, cohort, missing, least) from next(iter(trained.missing.values()), None)
             evaluation.trained(number, cohort, model)
             if budget is not None:
                 budget.charge(number)
@@ -216,7 +217,7 @@ def train(
                 opened = [received[slot] for slot in sorted(received)]
             elif aggregation.parameters is not None:
                 opened = [aggregation.parameters]
-            left_out = {**aggregation.left_out, **{slot: str(error) for slot, error in trained.missing.items()}}
+            left_out = {**aggregation.left_out, **missing}
             audits = [upload for slot, upload in sorted(trained.audits.items()) if slot not in left_out]
             difference, bound = _audit(with_clip_norm(config, clip_norm), number, model, opened, audits)
             if aggregation.parameters is not None:
@@ -280,6 +281,11 @@ def _adapted(config: Config, clip_norm: float | None, within: float | None) -> f
         return clip_norm
     quantile, expected = config.privacy.quantile, config.federation.cohort
     return next_clip_norm(clip_norm, within, expected, quantile.target, quantile.learning_rate, clip_limits(config))
+
+
+def _reason(error: SafeGNNError) -> str:
+    """Why a client has no upload, for the record, which names client and round itself."""
+    return f"{error.phase}: {error.reason}" if isinstance(error, ProtocolError) else str(error)
 
 
 def _auditor(config: Config) -> Encoder | None:
