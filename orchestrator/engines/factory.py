@@ -18,7 +18,13 @@ from orchestrator.privacy.plan import PrivacyPlan, server_stddev
 from orchestrator.privacy.quantile import COUNT_SENSITIVITY
 from orchestrator.privacy.sensitivity import check_fixed_denominator, fixed_weight, l2_sensitivity
 from orchestrator.registry import METHODS
-from orchestrator.sharing.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat, clip_error
+from orchestrator.sharing.fixed_point import (
+    COUNT_BITS,
+    LARGEST_COUNT_NOISE,
+    SCALAR_BITS,
+    VectorFormat,
+    clip_error,
+)
 
 __all__ = [
     "clip_limits",
@@ -196,7 +202,7 @@ def round_terms(config: Config) -> Terms:
     if privacy.noise_multiplier == 0:
         return Terms(privacy.clip_norm, 0.0, 0.0)
     count_stddev = server_stddev(quantile.bit_noise_multiplier, COUNT_SENSITIVITY, privacy.noise)
-    finest, largest = 2.0 ** (_FINEST_NOISE_BITS - COUNT_BITS), 2.0 ** (63 - COUNT_BITS) / 40
+    finest, largest = 2.0 ** (_FINEST_NOISE_BITS - COUNT_BITS), LARGEST_COUNT_NOISE
     if not finest <= count_stddev <= largest:
         raise ConfigError(
             f"privacy.quantile.bit_noise_multiplier = {quantile.bit_noise_multiplier:g}: noise of {count_stddev:g} on "
