@@ -13,10 +13,10 @@ from typing import Any
 
 from mpc_programs.arithmetic import CLAMP, clip_factors, divide, exp, maximum, softmax
 from mpc_programs.lockstep import run_pair
-from mpc_programs.rules import RoundParameters
+from mpc_programs.rules import RoundParameters, score_names
 from orchestrator.engines.embedded.arithmetic import SharedArithmetic
 from orchestrator.engines.embedded.preprocessing import Demand, Tally
-from orchestrator.engines.embedded.program import score_names, secret_factors
+from orchestrator.engines.embedded.program import secret_factors
 from orchestrator.sharing.fixed_point import SCALAR_BITS
 from orchestrator.sharing.shares import BitShare, ScalarShare
 

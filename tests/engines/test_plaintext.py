@@ -132,7 +132,7 @@ def test_a_personal_rule_gives_every_client_its_own_weighted_sum(cohort):
         result = run(engine, start, uploads, number)
         assert result.parameters is None and len(result.answers) == cohort
         np.testing.assert_allclose(result.weights, expected, rtol=0, atol=1e-8)
-        for slot, answer in enumerate(result.answers):
+        for slot, answer in result.answers.items():
             own = engine.decoder(answer, None, number, slot, 10 + slot)
             np.testing.assert_allclose(own, expected[slot] @ trained, rtol=0, atol=1e-7)
         assert (result.cost.upload_bytes, result.cost.download_bytes) == (160, 160)

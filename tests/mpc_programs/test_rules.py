@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mpc_programs.lockstep import run_locally
-from mpc_programs.rules import RoundParameters, factors
-from orchestrator.engines.embedded.program import demand, score_names, secret_factors
+from mpc_programs.rules import RoundParameters, factors, score_names
+from orchestrator.engines.embedded.program import demand, secret_factors
 from orchestrator.engines.plaintext import Float64
 from orchestrator.sharing.fixed_point import factor_error
 from tests.support import compute, share
