@@ -210,7 +210,7 @@ class TwoServerEngine(Engine):
         self._send(Prepare(round, self._announced))
         self._encoder = replace(
             self.encoder,
-            parameters=replace(self._parameters, cohort=size),
+            parameters=self._announced.parameters,
             clip_norm=terms.clip_norm,
             counted=terms.count_stddev is not None,
         )
