@@ -370,8 +370,8 @@ class EmbeddedServer(Server):
     def _correlations(self, number: int, parameters: RoundParameters) -> Prepared:
         """What was made for all who were asked, which mostly serves fewer; else what fewer need is made now.
 
-        A maximum of 33 values takes fewer comparisons than one of 32, and a division by a sum of 17 fewer products than
-        one of 16, so that not every cohort's correlations cover those of every smaller one.
+        With scores in a wide range a maximum of 33 values takes fewer comparisons than one of 32, and a division by a
+        sum of 17 fewer products than one of 16, so that not every cohort's correlations cover those of a smaller one.
         """
         prepared, _ = self._pool.take((number, self._parameters))
         if not self._demand(parameters).within(prepared.batch.demand):
