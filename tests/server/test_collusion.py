@@ -4,7 +4,7 @@ import numpy as np
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.server import aggregation as program
-from tests.engines.embedded import test_program
+from tests.server import test_aggregation as test_program
 from tests.server.test_aggregation import FORMAT, decode, make_uploads, round_on_shares
 
 
