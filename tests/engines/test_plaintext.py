@@ -12,6 +12,7 @@ from mpc_programs.rules import RoundParameters
 from orchestrator.engines.base import Terms
 from orchestrator.engines.plaintext import PlaintextEngine, PlainUpload, float64_aggregate, plain_encoder
 from orchestrator.errors import ConfigError, RangeError
+from orchestrator.sharing.fixed_point import VectorFormat
 
 
 def make_uploads(cohort: int, size: int = 20, seed: int = 0) -> list[PlainUpload]:
@@ -96,6 +97,22 @@ def test_rounds_may_have_any_size_and_terms_of_their_own():
     before = engine._model
     moved = sum(upload.delta / upload.norm for upload in uploads) / 3
     np.testing.assert_allclose(run(engine, None, uploads).parameters, before - moved, rtol=0, atol=1e-9)
+
+
+def test_dither_is_simulated_where_shares_are_and_nowhere_else():
+    """The sum of two uniform ones of the whole range: a triangle, whose standard deviation is 1/sqrt(6) of its half."""
+    vectors, d = VectorFormat(25, 32, 6), 20_000
+    upload = PlainUpload(np.full(d, 0.25), 1.0, {})
+    for simulated in (vectors, None):
+        engine = PlaintextEngine(RoundParameters("fedavg", 1), vectors=simulated)
+        engine.start(np.zeros(d))
+        released = run(engine, None, [upload]).parameters + 0.25
+        if simulated is None:
+            assert not released.any()
+            continue
+        assert np.abs(released).max() <= vectors.dither_bound
+        assert abs(released.std() / (vectors.dither_bound / 6**0.5) - 1) < 0.03
+        assert abs(released.mean()) < 5 * vectors.dither_bound / (6 * d) ** 0.5
 
 
 def test_rounds_build_on_each_other_and_the_given_model_is_not_touched():

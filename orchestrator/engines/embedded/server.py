@@ -3,7 +3,7 @@
 Parties, adversary and what is learned: see `program`. This process holds one share of everything and both of nothing.
 It takes orders from the orchestrator's connection (setup, prepare, aggregate), opens the envelopes that are sealed to
 its own key, agrees with the other server on program, parameters, round and cohort before a share is touched, and
-returns its noisy share, or under a personal rule a share for each client, sealed to that client. Whatever fails is
+returns its dithered, noisy share, or under a personal rule a dithered one for each client, sealed to that client. Whatever fails is
 reported to the orchestrator as an error that names peer, phase and round.
 """
 
@@ -31,6 +31,7 @@ from orchestrator.engines.embedded.process import Assignment, begin
 from orchestrator.engines.embedded.program import absorb, aggregate, demand, score_names, separate_count
 from orchestrator.engines.embedded.tls import Identity
 from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
+from orchestrator.privacy.dither import dither_ring64
 from orchestrator.privacy.noise import noise_ring64
 from orchestrator.sharing.answer import seal_answer
 from orchestrator.sharing.envelope import Keypair
@@ -41,7 +42,7 @@ from orchestrator.sharing.upload import Correlated, Upload, unpack_upload
 
 __all__ = ["PROTOCOL", "EmbeddedServer", "Server", "main", "run_with"]
 
-PROTOCOL = "safegnn 4"
+PROTOCOL = "safegnn 5"
 """Two servers that run different versions of the protocol refuse each other."""
 
 
@@ -179,8 +180,9 @@ class Server(ABC):
         self._start, answers = self._before_uploads(), []
         for slot, (client, upload, share) in enumerate(zip(cohort, uploads, models.values, strict=False)):
             header = Header(self._run, number, slot, client, self.index)
+            dithered = share + dither_ring64(len(share), self._vectors.weight_bits)
             try:
-                answers.append(seal_answer(share, header, upload.reply_key))
+                answers.append(seal_answer(dithered, header, upload.reply_key))
             except ValueError:
                 reason = "its reply key is none"
                 raise DisagreementError(f"client {client}", "release", number, reason) from None
@@ -232,9 +234,10 @@ class Server(ABC):
         return unpack_upload(message, header, d, k, self._program, factors, answered)
 
     def _draw(self, key: _NoiseKey) -> tuple[np.ndarray, np.ndarray]:
-        """A round's noise, for the aggregate and for the count, used for nothing else; runs in a thread of its own."""
+        """A round's noise, for the aggregate, dither included, and for the count; runs in a thread of its own."""
         _, noise_stddev, count_stddev = key
         noise = noise_ring64(len(self._model.values), noise_stddev, self._vectors.model_bits)
+        noise += dither_ring64(len(noise), self._vectors.weight_bits)
         return noise, noise_ring64(1, count_stddev, COUNT_BITS)
 
 
