@@ -239,7 +239,7 @@ class MethodConfig(_Section):
 
 class FederationConfig(_Section):
     rounds: int = Field(500, ge=1)
-    cohort: int = Field(3, ge=1, description="clients sampled per round")
+    cohort: int = Field(10, ge=1, description="clients sampled per round; in few a client hides badly")
     sampling: Literal["distinct", "with_replacement", "poisson"] = Field(
         "distinct", description="poisson: every client with probability cohort / clients.count, so cohorts vary in size"
     )

@@ -41,6 +41,9 @@ from orchestrator.seeding import seeded_generator
 
 __all__ = ["RoundResult", "model_size", "sample_cohort", "train"]
 
+_HIDING_COHORT = 4
+"""Below it there is a warning: at most two members are unknown to the third. Nothing is proven for larger ones."""
+
 
 @dataclass(frozen=True)
 class RoundResult:
@@ -142,7 +145,8 @@ def train(
         audit: also compute each aggregation in float64 from the clients' plaintext. Simulation only: it defeats the
             protection that the engine gives.
         observe: called after every round.
-        announce: called with what goes on before the first round, where that takes time.
+        announce: called with what goes on before the first round, where that takes time, and with what a user should
+            know before it.
         graph, engine: instead of what the configuration names, for callers that have them already.
 
     Raises:
@@ -161,6 +165,8 @@ def train(
         checkpoint = replace(checkpoint, clip_norm=config.privacy.clip_norm)
     with ClientPool(clients, config) as pool, engine or create_engine(config) as engine:
         engine.start(checkpoint.parameters)
+        if warning := _small_cohort(config):
+            announce(warning)
         evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations)
         if checkpoint.states:
             pool.restore(checkpoint.states)
@@ -243,6 +249,17 @@ def train(
     if not personal:
         save_model(folder.path / "model.pt", network, model)
     return model
+
+
+def _small_cohort(config: Config) -> str | None:
+    """A warning, where shares are to protect a client that nothing hides among the others of its cohort."""
+    cohort, on_shares = config.federation.cohort, config.engine.name != "plaintext"
+    if not on_shares or METHODS[config.method.name].rule is None or config.privacy.noise_multiplier > 0:
+        return None
+    if cohort >= _HIDING_COHORT:
+        return None
+    lacks = "differential privacy: each member can learn much about the others; see README, Limits"
+    return f"cohort of {cohort} without {lacks}"
 
 
 def _budget(config: Config, folder: RunFolder, completed: int, resume: bool) -> Budget | None:

@@ -1,4 +1,4 @@
-"""Dither is uniform whatever it is added to, each server adds its own to all that it releases, and none is used twice."""
+"""Dither is uniform whatever it is added to; each server adds its own to all that it releases, and none twice."""
 
 import numpy as np
 import pytest

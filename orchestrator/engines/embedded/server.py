@@ -3,8 +3,8 @@
 Parties, adversary and what is learned: see `program`. This process holds one share of everything and both of nothing.
 It takes orders from the orchestrator's connection (setup, prepare, aggregate), opens the envelopes that are sealed to
 its own key, agrees with the other server on program, parameters, round and cohort before a share is touched, and
-returns its dithered, noisy share, or under a personal rule a dithered one for each client, sealed to that client. Whatever fails is
-reported to the orchestrator as an error that names peer, phase and round.
+returns its share, dithered and noisy, or under a personal rule a dithered one for each client, sealed to that client.
+Whatever fails is reported to the orchestrator as an error that names peer, phase and round.
 """
 
 from __future__ import annotations
