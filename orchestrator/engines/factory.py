@@ -93,10 +93,10 @@ def _check_personal(config: Config) -> None:
 
 
 def error_bound(config: Config, cohort: int, largest_coordinate: float) -> float:
-    """Bound on |released - float64| per coordinate of a round, without noise, for the configured engine.
+    """Bound on |released - float64| per coordinate of a round, without Gaussian noise, for the configured engine.
 
     Of FED-PUB's personal models: max|Delta| (`Similarity.error_ulp` 2^-32 + [q 2^-weight_bits if below 32]) +
-    2^-(update_bits + 1) + 2^(integer_bits - 52).
+    2^-(update_bits + 1) + 2^(integer_bits - 52) + 2^-update_bits.
 
     Args:
         cohort: how many clients take part.

@@ -137,7 +137,7 @@ class Shape(Job):
         return [str(p.cohort), str(length), p.rule, str(p.lam), str(p.tau), str(p.fairness_max), ratio]
 
     def error_bound(self, vectors: VectorFormat, largest_coordinate: float) -> float:
-        """Bound on |released - float64| per coordinate and round, without noise.
+        """Bound on |released - float64| per coordinate and round, without Gaussian noise.
 
         `assisted` and `scalar-first` keep the embedded engine's. `faithful` rounds at 2^-16: the factors as measured,
         the updates once when they enter and once in each of two products, the sum's weights adding up to one.
