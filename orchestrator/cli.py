@@ -106,7 +106,7 @@ def train(
             resume=resume is not None,
             audit=audit,
             observe=lambda result: advance("", result),
-            announce=lambda text: print(text, file=sys.stderr, flush=True),
+            announce=_announce,
             graph=graph,
             engine=aggregation,
         )
@@ -184,7 +184,7 @@ def compare(
     from orchestrator.experiments.comparison import compare as run
 
     with _progress(len(chosen) * settings.federation.rounds) as advance:
-        result = run(settings, chosen, observe=advance)
+        result = run(settings, chosen, observe=advance, announce=_announce)
     if as_json:
         _print_json(result.as_dict())
         return
@@ -288,16 +288,18 @@ def reproduce(
     from orchestrator.coordinator.client_pool import warm_up
     from orchestrator.graphs import load_graph
 
-    settings = _settings(
-        preset or ["dp-large" if experiment == "operating-point" else "pokec-n"], config, set_, data_dir, engine
-    )
+    layers = list(preset or ["dp-large" if experiment == "operating-point" else "pokec-n"])
+    if experiment == "table2" and not {"paper", "reference"} & set(layers):
+        layers.append("paper")  # its cohort of three is the paper's, not our default
+    settings = _settings(layers, config, set_, data_dir, engine)
     try:
         load_graph(settings.data, settings.seed)
     except DataError as error:
-        if preset is not None and not all(name.startswith("pokec-") for name in preset):
+        if not any(name.startswith("pokec-") for name in layers):
             raise
         _log.print(f"{error}; the synthetic stand-in takes its place", soft_wrap=True)
-        settings = _settings([f"synthetic-{settings.data.name}"], config, set_, None, engine)
+        layers = [f"synthetic-{name}" if name.startswith("pokec-") else name for name in layers]
+        settings = _settings(layers, config, set_, None, engine)
     warm_up()
     from orchestrator.experiments.reproduction import markdown, settings_of
     from orchestrator.experiments.reproduction import reproduce as run
@@ -457,6 +459,10 @@ def doctor(config: File = None, set_: Overrides = None, as_json: Json = False) -
         _out.print(table)
     if not sound:
         raise typer.Exit(1)
+
+
+def _announce(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _model_size(settings: Config, given: int | None) -> int:

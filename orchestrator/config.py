@@ -277,7 +277,7 @@ class FederationConfig(_Section):
     """How many rounds there are, and who takes part in them."""
 
     rounds: int = Field(500, ge=1, description="rounds to train; privacy.epsilon_budget may end training earlier")
-    cohort: int = Field(3, ge=1, description="clients sampled per round")
+    cohort: int = Field(10, ge=1, description="clients sampled per round; in few a client hides badly")
     sampling: Literal["distinct", "with_replacement", "poisson"] = Field(
         "distinct", description="poisson: every client with probability cohort / clients.count, so cohorts vary in size"
     )

@@ -23,7 +23,7 @@ from orchestrator.coordinator.plaintext import (
     float64_personal,
     plain_encoder,
 )
-from orchestrator.coordinator.round_plan import RoundPlan
+from orchestrator.coordinator.round_plan import HIDING_COHORT, RoundPlan
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
 from orchestrator.errors import ConfigError, ProtocolError, RunError, SafeGNNError
 from orchestrator.evaluation.classification import ClientsEvaluation
@@ -145,7 +145,8 @@ def train(
         audit: also compute each aggregation in float64 from the clients' plaintext. Simulation only: it defeats the
             protection that the engine gives.
         observe: called after every round.
-        announce: called with what goes on before the first round, where that takes time.
+        announce: called with what goes on before the first round, where that takes time, and with what a user should
+            know before it.
         graph, engine: instead of what the configuration names, for callers that have them already.
 
     Raises:
@@ -167,6 +168,8 @@ def train(
         checkpoint = replace(checkpoint, clip_norm=config.privacy.clip_norm)
     with ClientPool(clients, config) as pool, engine or create_engine(config) as engine:
         engine.start(checkpoint.parameters)
+        if warning := _small_cohort(plan):
+            announce(warning)
         evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations)
         if checkpoint.states:
             pool.restore(checkpoint.states)
@@ -255,6 +258,17 @@ def train(
     if not personal:
         save_model(folder.path / "model.pt", network, model)
     return model
+
+
+def _small_cohort(plan: RoundPlan) -> str | None:
+    """A warning, where shares are to protect a client that nothing hides among the others of its cohort."""
+    if plan.parameters is None or plan.engine == "plaintext" or plan.noise.multiplier > 0:
+        return None
+    cohort, least = plan.rule.cohort, plan.min_cohort
+    if cohort >= HIDING_COHORT and (least >= HIDING_COHORT or plan.sampling == "poisson"):
+        return None
+    size = f"cohort of {cohort}" if cohort < HIDING_COHORT else f"rounds of as few as {least} clients"
+    return f"{size} without differential privacy: each member can learn much about the others; see README, Limits"
 
 
 def _budget(plan: RoundPlan, folder: RunFolder, completed: int, resume: bool) -> Budget | None:

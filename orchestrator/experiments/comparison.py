@@ -55,6 +55,7 @@ def compare(
     config: Config,
     engines: Sequence[str] = ("plaintext", "embedded"),
     observe: Callable[[str, RoundResult], None] = lambda engine, result: None,
+    announce: Callable[[str], None] = lambda text: None,
 ) -> Comparison:
     """Train with each engine and overlay the curves.
 
@@ -79,7 +80,7 @@ def compare(
                 shares.append(result.difference / result.bound)
             observe(name, result)
 
-        train(own, folder, audit=True, observe=watch, graph=graph, engine=made[name])
+        train(own, folder, audit=True, observe=watch, announce=announce, graph=graph, engine=made[name])
         records[name] = folder.records()
     plot_comparison(records, parent.path / "comparison.png", f"{config.data.name}, {config.method.name}")
     names = metric_names(next(iter(records.values()))[0]["val"])

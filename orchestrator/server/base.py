@@ -2,9 +2,9 @@
 
 Parties, adversary and what is learned: see `program`. This process holds one share of everything and both of nothing.
 It takes orders from the orchestrator's connection (`orders`), opens the envelopes that are sealed to its own key
-(`reception`), agrees with the other server on program, parameters, round, cohort and uploads before a share is touched,
-and returns its noisy share, or under a personal rule a share for each client, sealed to that client. What a client does
-wrong costs that client its part; whatever else fails is reported to the orchestrator as an error that names peer, phase
+(`reception`), agrees with the other server on program, terms, round, cohort and uploads before a share is touched, and
+returns its share, dithered and noisy, or under a personal rule a dithered one for each client, sealed to the client.
+What a client does wrong costs that client its part; whatever else fails is reported as an error that names peer, phase
 and round.
 """
 
@@ -29,6 +29,7 @@ from orchestrator.mpc.offline.generation import generate
 from orchestrator.mpc.offline.oblivious_transfer import OtExtension
 from orchestrator.mpc.shared_arithmetic import SharedArithmetic
 from orchestrator.mpc.shares import VectorShare
+from orchestrator.privacy.dither import dither_ring64
 from orchestrator.privacy.noise import noise_ring64
 from orchestrator.server.aggregation import absorb, aggregate, demand, only, separate_count
 from orchestrator.server.pool import Pool, Prepared
@@ -258,7 +259,8 @@ class Server(ABC):
         slots, answers = sorted(self._uploads), []
         for slot, client, upload, share in zip(slots, present.clients, present.uploads, models.values, strict=True):
             header = Header(self._run, number, slot, client, self.index)
-            answers.append((slot, seal_answer(share, header, upload.reply_key)))
+            dithered = share + dither_ring64(len(share), self._vectors.weight_bits)
+            answers.append((slot, seal_answer(dithered, header, upload.reply_key)))
         cost["online_seconds"] += time.perf_counter() - started
         return answers
 
@@ -314,9 +316,10 @@ class Server(ABC):
         return Layout.of_round(self._parameters, self._program, len(self._model.values), counted)
 
     def _draw(self, key: _NoiseKey) -> tuple[np.ndarray, np.ndarray]:
-        """A round's noise, for the aggregate and for the count, used for nothing else; runs in a thread of its own."""
+        """A round's noise, for the aggregate, dither included, and for the count; runs in a thread of its own."""
         _, noise_stddev, count_stddev = key
         noise = noise_ring64(len(self._model.values), noise_stddev, self._vectors.model_bits)
+        noise += dither_ring64(len(noise), self._vectors.weight_bits)
         return noise, noise_ring64(1, count_stddev, COUNT_BITS)
 
 

@@ -85,7 +85,7 @@ def test_train_prints_one_json_document(safegnn):
     assert folder.records()[-1]["model_difference"] < 1e-5
     assert_picture(folder.path / "curves.png")
     assert_picture(folder.path / "costs.png")
-    assert [line.split()[:2] for line in err.splitlines()] == [["round", "1/2"], ["round", "2/2"]]
+    assert [line.split()[:2] for line in err.splitlines()] == [["cohort", "of"], ["round", "1/2"], ["round", "2/2"]]
 
 
 def test_compare_of_methods_prints_its_table_or_one_json_document(safegnn):
@@ -122,6 +122,7 @@ def test_compare_prints_one_json_document(safegnn):
     assert [line.split()[:3] for line in err.splitlines()] == [
         ["round", "1/4", "plaintext"],
         ["round", "2/4", "plaintext"],
+        ["cohort", "of", "3"],  # without noise, on shares
         ["round", "3/4", "embedded"],
         ["round", "4/4", "embedded"],
     ]
@@ -370,6 +371,7 @@ def test_ctrl_c_is_one_line_and_leaves_a_run_that_resumes(tmp_path, safegnn):
         preexec_fn=heed_interrupts,
     )
     with process:
+        assert process.stderr.readline().startswith("cohort of 3 without differential privacy")
         assert process.stderr.readline().startswith("round 1/60  val AUC ")
         assert len(processes_with(mark)) >= 6  # two servers, the dealer, two clients, this one
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the group

@@ -54,7 +54,7 @@ def test_the_rounds_parameters_are_those_of_the_settings():
 @pytest.mark.parametrize(
     ("sampling", "sensitivity", "expected"),
     [
-        ("poisson", "bounded_weights", 3),
+        ("poisson", "bounded_weights", 10),
         ("poisson", "worst_case", None),
         ("distinct", "bounded_weights", None),
         ("distinct", "worst_case", None),

@@ -12,6 +12,7 @@ from mpc_programs.rules import RoundParameters
 from orchestrator.coordinator.plaintext import PlaintextEngine, PlainUpload, float64_aggregate, plain_encoder
 from orchestrator.coordinator.round_plan import Terms
 from orchestrator.errors import ConfigError, RangeError
+from orchestrator.mpc.fixed_point import VectorFormat
 from tests.support import engine_of
 
 
@@ -97,6 +98,23 @@ def test_rounds_may_have_any_size_and_terms_of_their_own():
     before = engine._model
     moved = sum(upload.delta / upload.norm for upload in uploads) / 3
     np.testing.assert_allclose(run(engine, None, uploads).parameters, before - moved, rtol=0, atol=1e-9)
+
+
+def test_dither_is_simulated_where_shares_are_and_nowhere_else():
+    """The sum of two uniform ones of the whole range: a triangle, whose standard deviation is 1/sqrt(6) of its half."""
+    vectors, d = VectorFormat(25, 32, 6), 20_000
+    upload = PlainUpload(np.full(d, 0.25), 1.0, {})
+    for noise_stddev in (1.0, 0.0):
+        engine = engine_of(PlaintextEngine, RoundParameters("fedavg", 1), clip_norm=1.0, noise_stddev=noise_stddev)
+        engine.prepare(1, 1, Terms(1.0))  # a round without the noise that would hide the dither
+        engine.start(np.zeros(d))
+        released = run(engine, Terms(1.0), [upload]).parameters + 0.25
+        if not noise_stddev:
+            assert not released.any()
+            continue
+        assert np.abs(released).max() <= vectors.dither_bound
+        assert abs(released.std() / (vectors.dither_bound / 6**0.5) - 1) < 0.03
+        assert abs(released.mean()) < 5 * vectors.dither_bound / (6 * d) ** 0.5
 
 
 def test_rounds_build_on_each_other_and_the_given_model_is_not_touched():

@@ -291,6 +291,23 @@ def test_the_plaintext_engine_is_its_own_audit(whole):
 # Cohorts
 
 
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (("engine.name=embedded",), ["cohort of 3 without differential privacy: each member can learn much"]),
+        (("engine.name=mpspdz", "federation.cohort=1"), ["cohort of 1 without differential privacy"]),
+        (("engine.name=embedded", "federation.cohort=4"), []),
+        (("engine.name=embedded", "privacy={clip_norm: 1, noise_multiplier: 1}"), []),
+        (("engine.name=plaintext",), []),
+    ],
+)
+def test_a_run_on_shares_whose_cohort_hides_nobody_says_so_once(tiny, tmp_path, overrides, said):
+    config, lines = tiny(tmp_path, *overrides), []
+    engine = PlaintextEngine(RoundPlan.of(config))  # for what is said: any
+    train(config, RunFolder.create(config), announce=lines.append, engine=engine)
+    assert len(lines) == len(said) and all(map(str.startswith, lines, said))
+
+
 @given(st.integers(1, 40), st.data(), st.integers(0, 2**40), st.integers(1, 10**6))
 def test_a_distinct_cohort_is_distinct_reproducible_and_in_range(clients, data, seed, round):
     federation = FederationConfig(cohort=data.draw(st.integers(1, clients)))

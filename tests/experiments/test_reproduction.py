@@ -2,10 +2,12 @@
 
 import json
 import math
+from pathlib import Path
 from statistics import mean, stdev
 
 import pandas as pd
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
@@ -24,7 +26,7 @@ TINY = [
     "clients.hops=1",
     "model.hidden=4",
     "method.local_epochs=1",
-    "federation.rounds=2",
+    "federation={rounds: 2, cohort: 3}",
     "engine.name=plaintext",
 ]
 
@@ -54,7 +56,7 @@ def test_table2_runs_the_papers_settings_with_every_seed(tmp_path):
 
 
 def test_the_papers_epsilons_stand_beside_honest_ones():
-    config = load_config(("synthetic-pokec-n",))
+    config = load_config(("synthetic-pokec-n", "paper"))
     from orchestrator.experiments.reproduction import _row
 
     record = {"round": 500, "val": dict.fromkeys(METRICS, 0.5)}
@@ -90,11 +92,19 @@ def test_unknown_experiments_and_samplings_are_refused(tmp_path):
         settings_of("operating-point", config)
 
 
-def test_the_command_prints_one_json_document(tmp_path):
-    options = [part for override in [*TINY[:-1], f"run.dir={tmp_path}"] for part in ("--set", override)]
-    result = CliRunner().invoke(app, ["reproduce", "table2", "--preset", "demo", "--seeds", "1", "--json", *options])
+@pytest.mark.parametrize("preset", [("--preset", "demo"), ()])
+def test_the_command_prints_one_json_document_about_the_papers_cohort(tmp_path, preset):
+    """Also where Pokec-n is not there and the stand-in takes its place."""
+    small = [override for override in TINY[:-1] if not override.startswith("federation")]
+    settings = [*small, "federation.rounds=2", f"run.dir={tmp_path}"]
+    options = [part for override in settings for part in ("--set", override)]
+    if not preset:
+        options += ["--data-dir", str(tmp_path / "nothing")]
+    result = CliRunner().invoke(app, ["reproduce", "table2", *preset, "--seeds", "1", "--json", *options])
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
+    federation = yaml.safe_load((Path(document["folder"]) / "config.yaml").read_text())["federation"]
+    assert (federation["cohort"], federation["rounds"]) == (3, 2)
     assert document["delta"] == 1e-3 and len(document["rows"]) == 4
     noisy = document["rows"][1]
     assert all(math.isfinite(noisy[f"epsilon_{view}"]) for view in VIEWS)
