@@ -19,7 +19,7 @@ PAGE = Path(__file__).with_suffix(".md")
 
 _HEAD = f"""# Settings
 
-Every setting, generated from the classes in `{Config.__module__}` by `python docs/settings.py`; do not edit it here.
+Every setting, generated from the classes in `orchestrator.config` by `python docs/settings.py`; do not edit it here.
 
 A setting is given as `--set name=value` or in a YAML file for `--config`; `safegnn train --help` says what else there
 is. Later layers win: defaults, presets in their order, the file, `--set`. Unknown settings are refused, and so are
