@@ -1,30 +1,35 @@
-"""One frozen, validated tree of settings, from layered presets, a YAML file and ``--set`` overrides.
+"""The sections of the settings. Units stand in the names: ``_bits``, ``_sec``; everything else is dimensionless.
 
-Layers, later ones win: the defaults below, each ``--preset`` in order, ``--config FILE``, each ``--set a.b=value``.
-A shipped preset may lie on others, which it names under ``presets``.
-Unknown keys are refused, and so is a key that stands twice. Units stand in the names: ``_bits``, ``_sec``; everything
-else is dimensionless.
+What belongs to one method only is in that method's own section, see `orchestrator.config.method`.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from orchestrator.errors import ConfigError
-from orchestrator.registry import METHODS
+__all__ = [
+    "ClientsConfig",
+    "CsvConfig",
+    "DataConfig",
+    "EngineConfig",
+    "EvaluationConfig",
+    "FederationConfig",
+    "ModelConfig",
+    "PrivacyConfig",
+    "QuantileConfig",
+    "RunConfig",
+    "Section",
+    "SharingConfig",
+    "SyntheticConfig",
+]
 
-__all__ = ["Config", "load_config", "preset_names", "validated"]
 
+class Section(BaseModel):
+    """Settings that belong together: they cannot be changed, and unknown ones are refused."""
 
-class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
@@ -35,8 +40,15 @@ class _Section(BaseModel):
             raise ValueError(f"expected no flag, got {value}; put text in quotes")
         return value
 
+    @classmethod
+    def inner(cls) -> dict[str, type[Section]]:
+        """The sections in this one, by name."""
+        kinds = {name: [field.annotation, *get_args(field.annotation)] for name, field in cls.model_fields.items()}
+        sections = ((name, kind) for name, several in kinds.items() for kind in several if isinstance(kind, type))
+        return {name: kind for name, kind in sections if issubclass(kind, Section)}
 
-class CsvConfig(_Section):
+
+class CsvConfig(Section):
     """A generic pair of a node table and an edge list (``data.name: csv``)."""
 
     nodes: Path = Field(description="comma-separated table with a header, one row a node")
@@ -48,7 +60,7 @@ class CsvConfig(_Section):
     drop: tuple[str, ...] = Field((), description="columns that are no features")
 
 
-class SyntheticConfig(_Section):
+class SyntheticConfig(Section):
     """Parameters of the synthetic generator (``data.name: synthetic``)."""
 
     nodes: int = Field(2000, ge=10, description="number of nodes")
@@ -65,7 +77,7 @@ class SyntheticConfig(_Section):
     group_signal: float = Field(0.5, ge=0, description="distance between the feature means of the two groups")
 
 
-class DataConfig(_Section):
+class DataConfig(Section):
     """The graph: where it comes from, and what is done with it before it is cut into clients."""
 
     name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "cora", "citeseer", "csv"] = Field(
@@ -108,7 +120,7 @@ class DataConfig(_Section):
         return self
 
 
-class ClientsConfig(_Section):
+class ClientsConfig(Section):
     """How clients are cut out of the graph; see `orchestrator.graphs.partition`."""
 
     count: int = Field(30, ge=1, description="number of clients")
@@ -146,7 +158,7 @@ class ClientsConfig(_Section):
         return self
 
 
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """The network that every client trains."""
 
     name: Literal["gcn", "gcn-classifier", "sage"] = Field(
@@ -161,119 +173,7 @@ class ModelConfig(_Section):
     )
 
 
-class GeneratorConfig(_Section):
-    """The missing-neighbour generator of FedSage+; see `orchestrator.methods.fedsage.neighgen`."""
-
-    hidden_share: float = Field(0.1, gt=0, lt=1, description="h: share of the nodes that is hidden to train on")
-    hide_from: Literal["all", "validation"] = Field(
-        "all",
-        description="whose share is hidden; all: of all nodes; validation: of those outside training and test, as the "
-        "reference code",
-    )
-    encoder_hidden: int = Field(64, ge=1, description="hidden units of the encoder")
-    latent: int = Field(128, ge=1, description="length of a node's embedding")
-    widths: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = Field(
-        (64, 128), description="hidden layers of the feature generator; (256, 2048) in the reference code"
-    )
-    candidates: int = Field(5, ge=1, description="neighbours generated for a node, of which some are drawn")
-    sampler: Literal["random", "first"] = Field(
-        "random", description="which candidates are drawn; first: always the first ones, as the reference code"
-    )
-    dropout: float = Field(0.5, ge=0, lt=1, description="in the encoder")
-    learning_rate: float = Field(3e-3, gt=0, description="of Adam")
-    weight_decay: float = Field(1e-4, ge=0, description="of Adam: times the weights, added to the gradient")
-    local_epochs: int = Field(20, ge=0, description="steps of a client alone, before the exchanges")
-    exchanges: int = Field(20, ge=0, description="steps for which the other clients are asked for gradients")
-    cross_weight: float = Field(1.0, ge=0, description="alpha: weight of the other clients' features in the loss")
-
-
-class MethodConfig(_Section):
-    """What a client does locally and which rule aggregates; see the README's table of deviations."""
-
-    name: str = Field("f2gnn", description=f"one of {', '.join(METHODS)}")
-    local_epochs: int = Field(15, ge=1, description="full-batch steps of Adam whenever a client takes part")
-    learning_rate: float = Field(1e-4, gt=0, description="of Adam, and of proximal steps")
-    weight_decay: float = Field(1e-4, ge=0, description="of Adam: times the weights, added to the gradient")
-    alpha: float = Field(1e-6, ge=0, description="weight of the fairness penalty in the local loss")
-    tau_fair: float = Field(4.0, gt=0, description="temperature of the predictions inside the penalty")
-    tau_combine: float = Field(1e-3, gt=0, description="temperature of the predictions that are compared")
-    lam: float = Field(8.0, ge=0, le=64, description="lambda: weight of the balance weights in the final score")
-    tau: float = Field(4.0, gt=0, description="temperature of the final softmax")
-    similarity: float = Field(
-        3.0,
-        gt=0,
-        le=12,
-        description="tau: scale of the similarities in FED-PUB's softmax; the larger, the less a client takes from "
-        "clients that are unlike it",
-    )
-    penalty: Literal["gaps", "broadcast"] = Field(
-        "gaps",
-        description="of F2GNN; gaps: those of demographic parity and of equal opportunity, added up; broadcast: the "
-        "(n,1) x (n,) products of the reference code",
-    )
-    eo_denominator: Literal["positives", "group"] = Field(
-        "positives",
-        description="what a group's part of the equal-opportunity gap is divided by; positives: its nodes with y = 1; "
-        "group: all its nodes, as the reference code",
-    )
-    divergence: Literal["js", "js_distance_over_nodes"] = Field(
-        "js",
-        description="js: mean over nodes of the base-2 divergence of the predicted Bernoulli distributions; "
-        "js_distance_over_nodes: distance between softmaxes of hard predictions over the nodes",
-    )
-    divergence_local_mode: Literal["eval", "train"] = Field(
-        "eval", description="eval: the previous local model predicts without dropout; train: with it"
-    )
-    score: Literal["penalty", "reciprocal"] = Field(
-        "penalty",
-        description="the fairness score; penalty: that itself, so unfair clients weigh more; reciprocal: "
-        "1/(penalty + 1e-5), so fair ones do",
-    )
-    score_from: Literal["trained_model", "last_epoch"] = Field(
-        "trained_model",
-        description="where the penalty is taken for the score; trained_model: after training, without dropout; "
-        "last_epoch: the training-mode forward before the last step",
-    )
-    local_init: Literal["global", "own"] = Field(
-        "global",
-        description="what a client that never took part starts from; global: the released model alone; own: also a "
-        "random local model of its own",
-    )
-    score_max: float = Field(2.0, gt=0, le=2**20, description="public cap of the fairness score")
-    stateful: bool = Field(
-        True, description="false: every participation of a client is as its first, without moments or a local model"
-    )
-    generator: GeneratorConfig = GeneratorConfig()
-
-    mask_penalty: float = Field(0.0, ge=0, description="lambda_1 of FED-PUB: weight of the mask's L1 norm")
-    penalty_step: Literal["gradient", "proximal"] = Field(
-        "proximal",
-        description="how FED-PUB's penalties pull; gradient: as parts of the loss, which Adam scales as it scales all "
-        "gradients; proximal: by their proximal steps after each step of Adam",
-    )
-    mask_threshold: float = Field(
-        1e-3, ge=0, description="mask entries below it count as 0 in predictions and embeddings"
-    )
-    proximal: float = Field(0.0, ge=0, description="lambda_2 of FED-PUB: weight of ||theta - theta_bar||^2")
-
-    @field_validator("name")
-    @classmethod
-    def _is_known(cls, name: str) -> str:
-        if name not in METHODS:
-            raise ValueError(f"expected one of {', '.join(METHODS)}, got {name!r}")
-        return name
-
-    @model_validator(mode="after")
-    def _final_score_fits(self) -> MethodConfig:
-        if (self.lam + math.e) / self.tau >= 2**10:
-            raise ValueError(
-                f"method.tau = {self.tau:g} is too small for method.lam = {self.lam:g}: "
-                "(lam + e) / tau must stay below 1024, where the fixed-point arithmetic is exact enough"
-            )
-        return self
-
-
-class FederationConfig(_Section):
+class FederationConfig(Section):
     """How many rounds there are, and who takes part in them."""
 
     rounds: int = Field(500, ge=1, description="rounds to train; privacy.epsilon_budget may end training earlier")
@@ -298,7 +198,7 @@ class FederationConfig(_Section):
         return self
 
 
-class QuantileConfig(_Section):
+class QuantileConfig(Section):
     """The adaptive clip bound of Andrew et al. (NeurIPS 2021); ``privacy.clip_norm`` is that of the first round."""
 
     target: float = Field(0.5, gt=0, lt=1, description="share of updates whose norm lies below the bound")
@@ -308,7 +208,7 @@ class QuantileConfig(_Section):
     )
 
 
-class PrivacyConfig(_Section):
+class PrivacyConfig(Section):
     """Client-level differential privacy of the released models; see docs/privacy.md."""
 
     clip_norm: float | None = Field(
@@ -352,7 +252,7 @@ class PrivacyConfig(_Section):
         return self
 
 
-class SharingConfig(_Section):
+class SharingConfig(Section):
     """Fixed point of the vectors in Z_2^64; see `orchestrator.mpc.fixed_point.VectorFormat`."""
 
     update_bits: int = Field(25, ge=1, description="fractional bits of the updates")
@@ -363,7 +263,7 @@ class SharingConfig(_Section):
 _Port = Annotated[int, Field(ge=0, le=65535)]
 
 
-class EngineConfig(_Section):
+class EngineConfig(Section):
     """What aggregates the clients' updates."""
 
     name: Literal["embedded", "plaintext", "mpspdz"] = Field(
@@ -395,7 +295,7 @@ class EngineConfig(_Section):
     )
 
 
-class EvaluationConfig(_Section):
+class EvaluationConfig(Section):
     """What a round's metrics are of. Evaluation is outside the threat model: somebody sees its results."""
 
     where: Literal["whole_graph", "clients"] = Field(
@@ -410,7 +310,7 @@ class EvaluationConfig(_Section):
     )
 
 
-class RunConfig(_Section):
+class RunConfig(Section):
     """What a run leaves behind."""
 
     dir: Path = Field(Path("runs"), description="folder in which every run makes a folder of its own")
@@ -420,215 +320,3 @@ class RunConfig(_Section):
     checkpoint_rounds: int = Field(
         1, ge=1, description="rounds between checkpoints; the last round has one in any case"
     )
-
-
-class Config(_Section):
-    """The whole tree."""
-
-    seed: int = Field(
-        31,
-        ge=0,
-        description="what all reproducible randomness derives from: graph, split, clients, cohorts, training; secrets, "
-        "masks and the noise of privacy do not. Whoever knows it knows every cohort",
-    )
-    data: DataConfig = DataConfig()
-    clients: ClientsConfig = ClientsConfig()
-    model: ModelConfig = ModelConfig()
-    method: MethodConfig = MethodConfig()
-    federation: FederationConfig = FederationConfig()
-    privacy: PrivacyConfig = PrivacyConfig()
-    sharing: SharingConfig = SharingConfig()
-    engine: EngineConfig = EngineConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
-    run: RunConfig = RunConfig()
-
-    @model_validator(mode="after")
-    def _cohort_fits(self) -> Config:
-        if self.federation.sampling != "with_replacement" and self.federation.cohort > self.clients.count:
-            raise ValueError(
-                f"federation.cohort = {self.federation.cohort} is larger than clients.count = {self.clients.count}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _method_fits(self) -> Config:
-        name, method = self.method.name, METHODS[self.method.name]
-        if method.networks and self.model.name not in method.networks:
-            raise ValueError(
-                f"model.name = {self.model.name}: method.name = {name} trains {' or '.join(method.networks)} only"
-            )
-        if method.rule is None and (self.privacy.noise_multiplier > 0 or self.privacy.clip_norm is not None):
-            raise ValueError(f"method.name = {name} releases nothing: leave privacy.clip_norm and noise_multiplier out")
-        if method.personal:
-            if self.evaluation.where != "clients":
-                raise ValueError(f"method.name = {name} makes no global model: set evaluation.where to clients")
-            if self.federation.sampling == "with_replacement":
-                raise ValueError(
-                    f"federation.sampling = with_replacement: with method.name = {name} clients are distinct"
-                )
-            if not self.method.stateful:
-                raise ValueError(f"method.stateful = false: with method.name = {name} every client keeps its own model")
-        return self
-
-    @model_validator(mode="after")
-    def _privacy_fits_the_sampling(self) -> Config:
-        privacy, sampling = self.privacy, self.federation.sampling
-        if sampling == "with_replacement":
-            if privacy.epsilon_budget is not None:
-                raise ValueError(
-                    "privacy.epsilon_budget: no accountant is valid for federation.sampling = with_replacement"
-                )
-            if privacy.sensitivity == "bounded_weights" and privacy.noise_multiplier > 0:
-                raise ValueError(
-                    "privacy.sensitivity = bounded_weights is not proven for federation.sampling = with_replacement, "
-                    "where one client may hold several places"
-                )
-        if sampling == "poisson" and self.federation.min_cohort and privacy.noise_multiplier > 0:
-            raise ValueError(
-                f"federation.min_cohort = {self.federation.min_cohort}: with federation.sampling = poisson and noise "
-                "every cohort's round is released, however small; whether one is would show who takes part"
-            )
-        if sampling == "distinct" and privacy.accountant == "pld" and privacy.noise_multiplier > 0:
-            raise ValueError(
-                "privacy.accountant = pld needs federation.sampling = poisson: there is no privacy loss distribution "
-                "for cohorts of fixed size"
-            )
-        return self
-
-    def changed(self, **sections: Any) -> Config:
-        """These settings with some replaced, checked again as a whole.
-
-        Args:
-            sections: by name of a section, the settings in it that change; or the seed.
-
-        Raises:
-            ConfigError: the result does not fit together, naming each setting at fault.
-        """
-        tree = self.model_dump()
-        _merge(tree, sections)
-        return validated(tree)
-
-    def to_yaml(self) -> str:
-        """The whole tree as text that `load_config` reads back as the same configuration."""
-        return yaml.dump(self.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False)
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1, except that ``1e-4`` is a number, as everybody who writes it means, and that no key stands twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for name in names:
-            if names.count(name) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"'{name}' stands twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes the text that `_Loader` would take for a number."""
-
-
-for _yaml in (_Loader, _Dumper):
-    _yaml.add_implicit_resolver(
-        "tag:yaml.org,2002:float",
-        re.compile(r"[-+]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)[eE][-+]?[0-9]+$"),
-        list("-+.0123456789"),
-    )
-
-
-def preset_names() -> list[str]:
-    """Names of the presets that ship with the package; parts of presets, whose files begin with _, are none."""
-    folder = resources.files("orchestrator") / "presets"
-    names = (entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
-    return sorted(name for name in names if not name.startswith("_"))
-
-
-def load_config(presets: Sequence[str] = (), file: Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """Merge the layers and validate the result.
-
-    Args:
-        presets: names of shipped presets, e.g. ``("nba", "reference")``.
-        file: a YAML file with any part of the tree.
-        overrides: ``"federation.rounds=50"``; the value is read as YAML.
-
-    Raises:
-        ConfigError: naming the layer and the setting at fault.
-    """
-    merged: dict[str, Any] = {}
-    for name in presets:
-        if name not in preset_names():
-            raise ConfigError(f"unknown preset '{name}'; there are: {', '.join(preset_names())}")
-        _merge(merged, _preset(name))
-    if file is not None:
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{file}: cannot be read as a configuration: {error}") from error
-        _merge(merged, _layer(text, str(file)))
-    for override in overrides:
-        path, equals, value = override.partition("=")
-        keys = path.strip().split(".")
-        if not equals or not all(keys):
-            raise ConfigError(f"--set {override}: expected name=value, e.g. federation.rounds=50")
-        tree = _parse(value, f"--set {override}")
-        for key in reversed(keys):
-            tree = {key: tree}
-        _merge(merged, tree)
-    return validated(merged)
-
-
-def validated(tree: Mapping[str, Any]) -> Config:
-    """The configuration that a tree of plain values describes. Raises ConfigError naming each setting at fault."""
-    try:
-        return Config.model_validate(tree)
-    except ValidationError as error:
-        raise ConfigError("; ".join(_line(item) for item in error.errors())) from None
-
-
-def _preset(name: str) -> dict[str, Any]:
-    """A shipped preset upon those that it names under ``presets``."""
-    text = (resources.files("orchestrator") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
-    own = _layer(text, f"preset {name}")
-    merged: dict[str, Any] = {}
-    for below in own.pop("presets", ()):
-        _merge(merged, _preset(below))
-    _merge(merged, own)
-    return merged
-
-
-def _layer(text: str, where: str) -> dict[str, Any]:
-    tree = _parse(text, where)
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{where}: expected a mapping of sections, e.g. 'federation: {{rounds: 50}}'")
-    return tree
-
-
-def _parse(text: str, where: str) -> Any:
-    try:
-        return yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
-        raise ConfigError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
-
-
-def _merge(base: dict[str, Any], layer: Mapping[str, Any]) -> None:
-    for key, value in layer.items():
-        if isinstance(value, Mapping) and isinstance(base.get(key), dict):
-            _merge(base[key], value)
-        else:
-            base[key] = dict(value) if isinstance(value, Mapping) else value
-
-
-def _line(item: Mapping[str, Any]) -> str:
-    where, kind, got = ".".join(str(part) for part in item["loc"]), item["type"], item["input"]
-    if kind == "extra_forbidden":
-        return f"{where}: unknown setting"
-    if kind == "missing":
-        return f"{where}: must be given"
-    if kind in ("string_type", "path_type"):
-        return f"{where}: expected text, got {got!r}; put it in quotes"
-    message = str(item["msg"]).removeprefix("Value error, ")
-    if kind != "value_error":
-        return f"{where}: {message}, got {got!r}"
-    return message if not where or message.startswith(f"{where}.") else f"{where}: {message}"
