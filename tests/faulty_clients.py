@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 
 from orchestrator.client.host import serve
 from orchestrator.errors import DataError, RangeError
 from orchestrator.methods import LocalMethod, LocalUpdate
-from orchestrator.registry import METHODS, Method
+from orchestrator.registry import METHODS
 
 
 def dies_on_an_order(connection, graphs, config):
@@ -106,7 +107,7 @@ class Uneven(LocalMethod):
 
 
 def hosts_uneven_clients(connection, graphs, config):
-    METHODS[config.method.name] = Method(f"{__name__}:Uneven", None)
+    METHODS[config.method.name] = replace(METHODS[config.method.name], client=f"{__name__}:Uneven", rule=None)
     serve(connection, graphs, config)
 
 

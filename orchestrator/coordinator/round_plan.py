@@ -342,13 +342,9 @@ def _parameters(config: Config, vectors: VectorFormat) -> RoundParameters | None
     parameters = RoundParameters(
         rule=rule,
         cohort=config.federation.cohort,
-        lam=config.method.lam,
-        tau=config.method.tau,
-        fairness_max=config.method.score_max,
         ratio_max=None if clip_norm is None else vectors.limit / clip_norm,
         expected=config.federation.cohort if fixed else None,
-        embedding=config.model.hidden if rule == "fedpub" else 0,
-        similarity=config.method.similarity,
+        **config.method.rule_parameters(config.model),
     )
     check_fixed_denominator(parameters)
     return parameters

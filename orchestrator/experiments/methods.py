@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.config import Config, validated
+from orchestrator.config import Config
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import RoundResult, train
@@ -74,16 +74,16 @@ def contender(config: Config, name: str) -> Config:
     """
     if name not in (*METHODS, CENTRALISED):
         raise ConfigError(f"--methods {name}: expected one of {', '.join((*METHODS, CENTRALISED))}")
-    tree = config.model_dump()
-    tree["method"]["name"] = "local" if name == CENTRALISED else name
-    networks = METHODS[tree["method"]["name"]].networks
-    if networks and tree["model"]["name"] not in networks:
-        tree["model"]["name"] = networks[0]
+    method = "local" if name == CENTRALISED else name
+    sections: dict[str, Any] = {"method": {"name": method}}
+    networks = METHODS[method].networks
+    if networks and config.model.name not in networks:
+        sections["model"] = {"name": networks[0]}
     if name == CENTRALISED:
-        tree["clients"] |= {"partition": "whole", "count": 1}
-        tree["federation"] |= {"cohort": 1, "sampling": "distinct"}
+        sections["clients"] = {"partition": "whole", "count": 1}
+        sections["federation"] = {"cohort": 1, "sampling": "distinct"}
     try:
-        return validated(tree)
+        return config.changed(**sections)
     except ConfigError as error:
         raise ConfigError(f"--methods {name}: {error}") from None
 

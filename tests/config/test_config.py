@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+import orchestrator
 from orchestrator.config import Config, load_config, preset_names
 from orchestrator.errors import ConfigError
 
@@ -245,7 +246,7 @@ def leaves(tree, prefix=""):
 
 
 def preset_leaves(name):
-    folder = Path(load_config.__code__.co_filename).parent / "presets"
+    folder = Path(orchestrator.__file__).parent / "presets"
     return dict(leaves(yaml.safe_load((folder / f"{name}.yaml").read_text())))
 
 

@@ -70,7 +70,7 @@ def test_settings_beyond_fixed_denominators_are_refused_by_name_also_without_noi
     with pytest.raises(ConfigError, match=r"^method\.score_max = 5: expected at most 4") as caught:
         create_engine(load_config(overrides=[*poisson, "method.score_max=5"]))
     assert "\n" not in str(caught.value)
-    create_engine(load_config(overrides=[*poisson, "method={name: fedavg, score_max: 5}"])).close()
+    create_engine(load_config(overrides=[*poisson, "method.name=fedavg"])).close()
 
 
 @pytest.mark.parametrize("setting", ["sharing.update_bits=40", "sharing.integer_bits=20"])
@@ -93,7 +93,7 @@ def test_a_personal_rules_parameters_and_bound_are_those_of_its_settings():
     overrides = [*FEDPUB, "method.similarity=5", "model.hidden=48", "federation.cohort=10"]
     config = load_config(overrides=overrides)
     parameters = RoundPlan.of(config).rule
-    assert parameters == RoundParameters("fedpub", 10, 8.0, 4.0, 2.0, embedding=48, similarity=5.0)
+    assert parameters == RoundParameters("fedpub", 10, embedding=48, similarity=5.0)
     assert RoundPlan.of(config).error_bound(10, 1.0) < 1e-6
     bounds = [RoundPlan.of(config).error_bound(q, 1.0) for q in (0, 1, 2, 10, 30)]
     assert bounds == sorted(bounds) and bounds[-1] < 4e-6

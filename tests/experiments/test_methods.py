@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.config import settings_class, validated
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import ConfigError
 from orchestrator.evaluation.classification import CLASSIFICATION_METRICS
@@ -40,19 +41,22 @@ BY_CLIENTS = (
 
 
 def test_a_contender_has_the_settings_of_the_others(tiny, tmp_path):
-    config = tiny(tmp_path, *BY_CLIENTS, "method.mask_penalty=0.5")
+    config = tiny(tmp_path, *BY_CLIENTS, "method={name: fedpub, mask_penalty: 0.5, learning_rate: 0.02}")
     for name in METHODS:
         own, expected = contender(config, name).model_dump(), config.model_dump()
-        expected["method"]["name"] = name
+        known = settings_class(name).model_fields
+        expected["method"] = {key: value for key, value in expected["method"].items() if key in known} | {"name": name}
         expected["model"]["name"] = {"f2gnn": "gcn", "fedsage": "sage", "fedsage+": "sage"}.get(name, "gcn-classifier")
-        assert own == expected
+        assert validated(expected).model_dump() == own
+    assert contender(config, "fedavg").method.learning_rate == 0.02
+    assert contender(config, "fedpub") == config  # with its mask_penalty, which no other method knows
     assert contender(tiny(tmp_path, *BY_CLIENTS, "model.name=sage"), "fedavg").model.name == "sage"
 
 
 def test_centralised_is_one_client_alone_with_the_whole_graph(tiny, tmp_path):
     config = tiny(tmp_path, *BY_CLIENTS, "clients={count: 6, partition: overlapping, copies: 3}")
     own, expected = contender(config, CENTRALISED).model_dump(), config.model_dump()
-    expected["method"]["name"] = "local"
+    expected["method"] = contender(config, "local").model_dump()["method"]
     expected["clients"] |= {"count": 1, "partition": "whole"}
     expected["federation"]["cohort"] = 1
     assert own == expected
