@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["METHODS", "Method"]
+__all__ = ["CENTRALISED", "METHODS", "Method"]
 
 
 @dataclass(frozen=True)
@@ -34,3 +34,6 @@ METHODS: Mapping[str, Method] = {
     "fedsage": Method("orchestrator.methods.fedavg:FedAvg", "fedavg", ("sage",)),
     "fedsage+": Method("orchestrator.methods.fedsage.plus:FedSagePlus", "fedavg", ("sage",)),
 }
+
+CENTRALISED = "centralised"
+"""What methods are compared with besides each other: one client that holds the whole graph and trains alone."""
