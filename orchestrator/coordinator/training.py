@@ -144,7 +144,7 @@ def train(
         folder: where everything is recorded; with `resume`, where to continue from.
         audit: also compute each aggregation in float64 from the clients' plaintext. Simulation only: it defeats the
             protection that the engine gives.
-        observe: called after every round.
+        observe: called after every round; what writes TensorBoard logs is an observer of `orchestrator.reports`.
         announce: called with what goes on before the first round, where that takes time.
         graph, engine: instead of what the configuration names, for callers that have them already.
 

@@ -22,8 +22,8 @@ __all__ = ["privacy_report", "report"]
 def report(folder: RunFolder, title: str) -> dict[str, Any]:
     """Draw `curves.png` and `costs.png`; return the JSON document of `safegnn train`.
 
-    `validation` and `test` hold the metrics of the last round's model on those nodes, `ma20` the mean of validation over
-    the last 20 rounds. `costs` are medians over the rounds, `preparation` is what went before.
+    `validation` and `test` hold the metrics of the last round's model on those nodes, `ma20` means over the last 20
+    rounds on the validation nodes. `costs` are medians over the rounds, `preparation` is what went before.
 
     Raises:
         RunError: the run has no completed round.
