@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-__all__ = ["METHODS", "Method", "load"]
+__all__ = ["CENTRALISED", "METHODS", "Method", "load"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,9 @@ METHODS: Mapping[str, Method] = {
         ("sage",),
     ),
 }
+
+CENTRALISED = "centralised"
+"""What methods are compared with besides each other: one client that holds the whole graph and trains alone."""
 
 
 def load(reference: str) -> Any:

@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import signal
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -475,18 +474,6 @@ def test_a_disk_that_fills_up_ends_the_run_and_the_checkpoint_stands(tiny, tmp_p
     train(config, folder, resume=True)
     assert [row["round"] for row in folder.records()] == [1, 2, 3, 4]
     assert multiprocessing.active_children() == []
-
-
-def test_tensorboard_without_its_library_is_a_setting_at_fault(tiny, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ConfigError, match=r"run\.tensorboard: install"):
-        run(tiny(tmp_path, "run.tensorboard=true"))
-
-
-def test_tensorboard_gets_every_round(tiny, tmp_path):
-    pytest.importorskip("torch.utils.tensorboard", reason="the extra 'tensorboard' is not installed")
-    folder, _ = run(tiny(tmp_path, "run.tensorboard=true"))
-    assert list((folder.path / "tensorboard").iterdir())
 
 
 def test_an_audit_that_fails_ends_the_run_before_the_round_is_recorded(tiny, tmp_path):
