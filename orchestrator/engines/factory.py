@@ -16,7 +16,7 @@ from orchestrator.engines.plaintext import PlaintextEngine
 from orchestrator.errors import ConfigError
 from orchestrator.privacy.plan import PrivacyPlan, server_stddev
 from orchestrator.privacy.quantile import COUNT_SENSITIVITY
-from orchestrator.privacy.sensitivity import check_fixed_denominator, fixed_weight, l2_sensitivity
+from orchestrator.privacy.sensitivity import check_fixed_denominator, fixed_weight, l2_sensitivity, weights_error
 from orchestrator.registry import METHODS
 from orchestrator.sharing.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat, clip_error
 
@@ -95,8 +95,9 @@ def _check_personal(config: Config) -> None:
 def error_bound(config: Config, cohort: int, largest_coordinate: float) -> float:
     """Bound on |released - float64| per coordinate of a round, without noise, for the configured engine.
 
-    Of FED-PUB's personal models: max|Delta| (`Similarity.error_ulp` 2^-32 + [q 2^-weight_bits if below 32]) +
-    2^-(update_bits + 1) + 2^(integer_bits - 52).
+    By `VectorFormat.error_bound`, from the sum of the factors' errors: of FED-PUB's personal models
+    `Similarity.error_ulp`, of other rules that of the weights and `clip_error`. `faithful` also truncates elements,
+    when they are lifted, clipped and then weighed, and their sum: (q + 2) 2^-32 + 2^-model_bits more.
 
     Args:
         cohort: how many clients take part.
@@ -108,11 +109,17 @@ def error_bound(config: Config, cohort: int, largest_coordinate: float) -> float
         return shape.error_bound(vectors, largest_coordinate)
     if parameters.personal:
         error_ulp = replace(parameters, cohort=max(1, cohort)).similarities.error_ulp
-        return vectors.error_bound(cohort, largest_coordinate, factor=error_ulp * 2.0**-SCALAR_BITS / max(1, cohort))
+        return vectors.error_bound(cohort, largest_coordinate, factors=error_ulp * 2.0**-SCALAR_BITS)
     if parameters.expected is None:
-        return vectors.error_bound(cohort, largest_coordinate, parameters.gain)
-    weight, error = fixed_weight(parameters)
-    return vectors.error_bound(cohort, largest_coordinate, factor=error + clip_error(weight), total=cohort * weight)
+        total, weights = 1.0, weights_error(parameters, cohort)
+    else:
+        weight, error = fixed_weight(parameters)
+        total, weights = cohort * weight, cohort * error
+    factors = weights + clip_error(cohort, total)
+    bound = vectors.error_bound(cohort, largest_coordinate, factors=factors, total=total)
+    if chosen.program == "faithful":
+        bound += (cohort + 2 * total) * 2.0**-SCALAR_BITS + 2.0**-vectors.model_bits
+    return bound
 
 
 def privacy_plan(config: Config) -> PrivacyPlan | None:

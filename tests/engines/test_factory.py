@@ -28,7 +28,7 @@ def test_mpspdz_takes_its_own_settings_and_the_bound_follows_its_program(standin
     config = load_config(overrides=[chosen])
     with create_engine(config) as engine:
         assert type(engine) is MpSpdzEngine and engine.pids == {}
-    embedded = load_config(overrides=["engine.program=faithful"])
+    embedded = load_config()
     assert error_bound(config, 3, 0.5) > 1000 * error_bound(embedded, 3, 0.5)
     assisted = load_config(overrides=[chosen, "engine.program=assisted"])
     assert error_bound(assisted, 3, 0.5) == error_bound(embedded, 3, 0.5)

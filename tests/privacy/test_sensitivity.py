@@ -20,7 +20,7 @@ from orchestrator.privacy.sensitivity import (
     l2_sensitivity,
     largest_weight,
     replacement_bound,
-    softmax_error,
+    weights_error,
 )
 from orchestrator.sharing.fixed_point import VectorFormat
 from tests.support import compute, share
@@ -191,7 +191,7 @@ def test_weights_on_shares_are_within_the_error_that_is_added(q, lam, tau, width
             share(scores["balance"]),
             share(scores["fairness"]),
         )
-        assert np.abs(secret - exact).sum() < softmax_error(parameters)
+        assert np.abs(secret - exact).sum() < weights_error(parameters)
 
 
 # Weights with a fixed denominator
