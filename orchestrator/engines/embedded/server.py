@@ -29,6 +29,7 @@ from orchestrator.engines.embedded.pool import Pool, Prepared
 from orchestrator.engines.embedded.preprocessing import Batch
 from orchestrator.engines.embedded.process import Assignment, begin
 from orchestrator.engines.embedded.program import absorb, aggregate, demand, score_names, separate_count
+from orchestrator.engines.embedded.sources import source_digest
 from orchestrator.engines.embedded.tls import Identity
 from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
 from orchestrator.privacy.noise import noise_ring64
@@ -39,11 +40,7 @@ from orchestrator.sharing.message import Header
 from orchestrator.sharing.shares import VectorShare
 from orchestrator.sharing.upload import Correlated, Upload, unpack_upload
 
-__all__ = ["PROTOCOL", "EmbeddedServer", "Server", "main", "run_with"]
-
-PROTOCOL = "safegnn 4"
-"""Two servers that run different versions of the protocol refuse each other."""
-
+__all__ = ["EmbeddedServer", "Server", "main", "run_with"]
 
 _NoiseKey = tuple[int, float, float]
 """A round, and the standard deviations of its noise."""
@@ -53,7 +50,12 @@ class Server(ABC):
     """What every engine's server does: envelopes, agreement with the other server, noise. Engines add the computing.
 
     State between rounds: the share of the model, the connections, the uploads of the round to come.
+
+    Attributes:
+        sources: folders that the engine's servers run besides those that `source_digest` names.
     """
+
+    sources: tuple[str, ...] = ()
 
     def __init__(self, index: int, keypair: Keypair, orchestrator: Channel, position: Position) -> None:
         self.index = index
@@ -83,7 +85,7 @@ class Server(ABC):
         self._position.enter("handshake", 0)
         self._agree(
             {
-                "program": (PROTOCOL, self._program),
+                "program": (source_digest(*self.sources), self._program),
                 "run": self._run,
                 "model": len(model),
                 "terms": self._terms,

@@ -45,6 +45,8 @@ _HEARING_SEC = 5.0
 class MpSpdzServer(Server):
     """Computes a round by a party of MP-SPDZ, started for it."""
 
+    sources = ("orchestrator/engines/mpspdz",)
+
     def setup(self, order: dict[str, Any], peer: Channel, supply: Channel) -> None:
         super().setup(order, peer, supply)
         settings = order["engine"]
