@@ -173,7 +173,7 @@ def test_certificates_are_checked_strictly_on_both_sides(tmp_path, flaw, reason,
     assert f"shows a certificate that is refused: {reason}" in str(observing)
 
 
-def test_the_folder_of_the_settings_is_what_every_connection_shows(certificates):
+def test_servers_show_the_certificates_of_the_settings_folder(certificates):
     """A folder that was ignored would be replaced by certificates of the session, with which all works as well."""
 
     def shown(*overrides):
