@@ -15,10 +15,10 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-from orchestrator.bench import bench_embedded
-from orchestrator.engines.embedded import server
-from orchestrator.engines.embedded.channel import Channel
-from orchestrator.engines.embedded.tls import Identity
+from orchestrator.experiments.costs import bench_embedded
+from orchestrator.server import base as server
+from orchestrator.transport.channel import Channel
+from orchestrator.transport.tls import Identity
 
 
 def main() -> None:

@@ -14,13 +14,13 @@ from statistics import mean, stdev
 
 import numpy as np
 
-from orchestrator.classification import summarise
-from orchestrator.client_process import single_threaded
+from orchestrator.client.host import single_threaded
 from orchestrator.config import Config, load_config
+from orchestrator.evaluation.classification import summarise
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import create
-from orchestrator.methods.impairment import mend
+from orchestrator.methods.fedsage.impairment import mend
 
 PRESETS = ("fedsage-cora-louvain-5", "fedsage-citeseer-louvain-5")
 
@@ -66,9 +66,7 @@ def main() -> None:
         config = load_config([preset], overrides=where)
         cells = []
         for truth in (False, True):
-            runs = [
-                accuracy(config.model_copy(update={"seed": config.seed + k}), truth) for k in range(arguments.seeds)
-            ]
+            runs = [accuracy(config.changed(seed=config.seed + k), truth) for k in range(arguments.seeds)]
             values = [value for value, _ in runs]
             cells.append(f"{mean(values):.4f} ± {stdev(values) if len(values) > 1 else 0:.4f}")
         print(f"| {preset} | {mean(cut for _, cut in runs):.1%} | {' | '.join(cells)} |", flush=True)

@@ -14,11 +14,11 @@ from typing import Any
 from mpc_programs.arithmetic import CLAMP, clip_factors, divide, exp, maximum, softmax
 from mpc_programs.lockstep import run_pair
 from mpc_programs.rules import RoundParameters
-from orchestrator.engines.embedded.arithmetic import SharedArithmetic
-from orchestrator.engines.embedded.preprocessing import Demand, Tally
-from orchestrator.engines.embedded.program import score_names, secret_factors
-from orchestrator.sharing.fixed_point import SCALAR_BITS
-from orchestrator.sharing.shares import BitShare, ScalarShare
+from orchestrator.mpc.fixed_point import SCALAR_BITS
+from orchestrator.mpc.offline.correlations import Demand, Tally
+from orchestrator.mpc.shared_arithmetic import SharedArithmetic
+from orchestrator.mpc.shares import BitShare, ScalarShare
+from orchestrator.server.aggregation import score_names, secret_factors
 
 PAGE = Path(__file__).parent.parent / "docs" / "protocol.md"
 BEGIN, END = "<!-- operations: begin -->", "<!-- operations: end -->"

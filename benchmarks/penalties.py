@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from orchestrator.config import Config, load_config
-from orchestrator.runs import RunFolder
-from orchestrator.training import train
+from orchestrator.coordinator.run_folder import RunFolder
+from orchestrator.coordinator.training import train
 
 GRID = {
     "proximal": ((0.0, 0.01, 0.1, 0.3), (0.0, 1.0, 10.0, 100.0)),
@@ -29,12 +29,7 @@ def measure(config: Config, seeds: range) -> tuple[list[float], list[float], flo
     best = []
     for seed in seeds:
         with tempfile.TemporaryDirectory() as scratch:
-            run = config.model_copy(
-                update={
-                    "seed": seed,
-                    "run": config.run.model_copy(update={"dir": Path(scratch), "checkpoint_rounds": 10**6}),
-                }
-            )
+            run = config.changed(seed=seed, run={"dir": Path(scratch), "checkpoint_rounds": 10**6})
             folder = RunFolder.create(run)
             train(run, folder)
             records = folder.records()
@@ -60,7 +55,7 @@ def main() -> None:
         for mask_penalty in penalties:
             for proximal in proximals:
                 change = {"mask_penalty": mask_penalty, "penalty_step": step, "proximal": proximal}
-                own = config.model_copy(update={"method": config.method.model_copy(update=change)})
+                own = config.changed(method=change)
                 validation, test, sparsity = measure(own, range(41, 41 + arguments.seeds))
                 cells = [f"{mean(v):.4f} ± {stdev(v):.4f}" if len(v) > 1 else f"{v[0]:.4f}" for v in (validation, test)]
                 print(f"| {mask_penalty:g} | {step} | {proximal:g} | {' | '.join(cells)} | {sparsity:.1%} |")

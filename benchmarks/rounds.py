@@ -9,7 +9,7 @@ import argparse
 import os
 import platform
 
-from orchestrator.bench import bench_embedded
+from orchestrator.experiments.costs import bench_embedded
 
 CASES = [
     (3, 22_000, "assisted", "ot"),

@@ -18,10 +18,10 @@ import tempfile
 import time
 from statistics import median
 
-from orchestrator.bench import exchange_sec, median_sec, vector_sec
-from orchestrator.clients import warm_up
 from orchestrator.config import Config, load_config
-from orchestrator.runs import RunFolder
+from orchestrator.coordinator.client_pool import warm_up
+from orchestrator.coordinator.run_folder import RunFolder
+from orchestrator.experiments.costs import exchange_sec, median_sec, vector_sec
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
         )
         seconds: dict[str, list[float]] = {"plaintext": [], "embedded": []}
         exchanges = 0
-        run(config.model_copy(update={"federation": config.federation.model_copy(update={"rounds": 1})}), "embedded")
+        run(config.changed(federation={"rounds": 1}), "embedded")
         for repeat in range(arguments.repeats):
             for engine, measured in seconds.items():
                 started = time.perf_counter()
@@ -49,16 +49,16 @@ def main() -> None:
 def run(config: Config, engine: str) -> int:
     """One training, from start to the written model; returns the exchanges between the servers in a round."""
     warm_up()
-    from orchestrator.training import train
+    from orchestrator.coordinator.training import train
 
-    own = config.model_copy(update={"engine": config.engine.model_copy(update={"name": engine})})
+    own = config.changed(engine={"name": engine})
     folder = RunFolder.create(own)
     train(own, folder)
     return int(folder.costs()[-1]["online_rounds"])
 
 
 def report(config: Config, seconds: dict[str, float], exchanges: int) -> None:
-    from orchestrator.training import model_size
+    from orchestrator.coordinator.training import model_size
 
     rounds = config.federation.rounds
     training_floor, parameters = rounds * training_floor_sec(config), model_size(config)
@@ -95,7 +95,7 @@ def training_floor_sec(config: Config) -> float:
 
 def sharing_floor_sec(config: Config, parameters: int, exchanges: int) -> float:
     """Of one round: its exchanges, its vector arithmetic, and one client's sealing and one server's opening."""
-    from orchestrator.sharing.envelope import Keypair, seal
+    from orchestrator.wire.envelope import Keypair, seal
 
     keypair, message = Keypair(), bytes(16 * parameters)
     envelope = seal(message, keypair.public_key)

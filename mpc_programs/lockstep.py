@@ -17,8 +17,8 @@ from typing import Any
 
 __all__ = ["Protocol", "exchange", "gather", "run", "run_locally", "run_pair"]
 
-Protocol = Coroutine[bytes, bytes, Any]
-"""A coroutine that yields payloads for the peer and is sent the peer's."""
+Protocol = Coroutine[bytes, bytes | None, Any]
+"""A coroutine that yields payloads for the peer and is sent the peer's; None starts it."""
 
 
 @coroutine

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from Compiler.types import sfix, sint
 
-from mpc_programs.lockstep import run_locally
+from mpc_programs.lockstep import Protocol, run_locally
 from mpc_programs.mpspdz import Arithmetic, read_numbers
 from mpc_programs.rules import RULES, RoundParameters, factors
 
@@ -42,7 +42,7 @@ def arguments(program: Any) -> tuple[int, int, RoundParameters]:
     return int(q), int(d), RoundParameters(rule, int(q), float(lam), float(tau), float(fairness_max), ratio)
 
 
-def evaluate(program: Any, operation: Callable[..., Coroutine[bytes, bytes, Any]]) -> None:
+def evaluate(program: Any, operation: Callable[..., Protocol]) -> None:
     """Compute one operation of `arithmetic` on the vector in the file of shares, and write the result behind it.
 
     The program's arguments are the vector's length and the operation's public numbers.

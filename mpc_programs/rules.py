@@ -9,16 +9,16 @@ gets w - sum_j s_ij Delta_j for itself, unclipped. Adding a rule means one corou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mpc_programs.arithmetic import clip_factors, exp, softmax
 from mpc_programs.fixed_denominator import FixedDenominator
-from mpc_programs.lockstep import gather
+from mpc_programs.lockstep import Protocol, gather
 from mpc_programs.similarity import Similarity
 
-__all__ = ["PROGRAMS", "RULES", "Range", "RoundParameters", "Rule", "factors", "weights_and_clip"]
+__all__ = ["PROGRAMS", "RULES", "Range", "RoundParameters", "Rule", "factors", "score_names", "weights_and_clip"]
 
 PROGRAMS = ("assisted", "scalar-first", "faithful")
 """What a round does with the vectors; the last two exist to compare costs on the same work."""
@@ -97,7 +97,7 @@ class Rule:
     """
 
     ranges: Callable[[RoundParameters], dict[str, Range]]
-    weights: Callable[[Any, RoundParameters, Mapping[str, Any]], Coroutine[bytes, bytes, Any]]
+    weights: Callable[[Any, RoundParameters, Mapping[str, Any]], Protocol]
     personal: bool = False
 
 
@@ -133,6 +133,16 @@ RULES: dict[str, Rule] = {
     "fedavg": Rule(lambda p: {}, _fedavg),
     "fedpub": Rule(lambda p: {"embedding": Range(-1.0, 1.0, p.embedding)}, _fedpub, personal=True),
 }
+
+
+def score_names(parameters: RoundParameters) -> list[str]:
+    """Which score each scalar that a client shares belongs to, in order; a vector's name stands once a coordinate.
+
+    The norm ratio ||Delta|| / C comes last where updates are clipped.
+    """
+    ranges = RULES[parameters.rule].ranges(parameters)
+    names = [name for name, limits in ranges.items() for _ in range(limits.size)]
+    return names if parameters.ratio_max is None else [*names, "ratio"]
 
 
 async def weights_and_clip(

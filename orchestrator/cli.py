@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import click
 import typer
@@ -19,8 +19,8 @@ from rich.text import Text
 
 from mpc_programs.rules import PROGRAMS
 from orchestrator.config import Config, load_config, preset_names
-from orchestrator.engines.mpspdz.installation import PARTIES
 from orchestrator.errors import ConfigError, DataError, SafeGNNError
+from orchestrator.mpspdz.installation import PARTIES
 from orchestrator.registry import METHODS
 
 __all__ = ["main"]
@@ -75,7 +75,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train one federated model and leave a run folder with metrics, costs, plots and the model."""
-    from orchestrator.runs import RunFolder
+    from orchestrator.coordinator.run_folder import RunFolder
 
     if resume is None:
         folder, settings = None, _settings(preset, config, set_, data_dir, engine, protocol, program)
@@ -83,14 +83,14 @@ def train(
         raise ConfigError("--resume continues with the run's own settings; leave the other options out")
     else:
         folder, settings = RunFolder.open(resume)
-    from orchestrator.clients import warm_up
+    from orchestrator.coordinator.client_pool import warm_up
 
     warm_up()
-    from orchestrator.engines.factory import create_engine
+    from orchestrator.coordinator.factory import create_engine
+    from orchestrator.coordinator.training import train as run
     from orchestrator.graphs import client_graphs, load_graph
-    from orchestrator.report import privacy_report, report
-    from orchestrator.similarity import draw_similarity
-    from orchestrator.training import train as run
+    from orchestrator.reports.run import privacy_report, report
+    from orchestrator.reports.similarity import draw_similarity
 
     # Settings and data at fault leave no folder behind.
     aggregation, graph = create_engine(settings), load_graph(settings.data, settings.seed)
@@ -175,13 +175,13 @@ def compare(
     if seeds is not None and not methods:
         raise ConfigError("--seeds: engines are compared on one seed; give --methods")
     settings = _settings(preset, config, set_, data_dir, chosen[0] if methods else None, protocol, program)
-    from orchestrator.clients import warm_up
+    from orchestrator.coordinator.client_pool import warm_up
 
     warm_up()
     if methods:
         _compare_methods(settings, [name.strip() for name in methods.split(",")], seeds or 1, as_json)
         return
-    from orchestrator.comparison import compare as run
+    from orchestrator.experiments.comparison import compare as run
 
     with _progress(len(chosen) * settings.federation.rounds) as advance:
         result = run(settings, chosen, observe=advance)
@@ -192,7 +192,8 @@ def compare(
     table = Table("validation", *(f"final, {name}" for name in names), "final difference", "largest difference")
     for metric, largest in result.largest.items():
         values = [result.final[name][metric] for name in names]
-        final = None if None in values else max(values) - min(values)
+        defined = [value for value in values if value is not None]
+        final = max(defined) - min(defined) if len(defined) == len(values) else None
         table.add_row(metric, *map(_number, values), _number(final), _number(largest))
     _out.print(table)
     if result.max_model_difference is None:
@@ -206,7 +207,7 @@ def compare(
 
 
 def _compare_methods(settings: Config, methods: list[str], seeds: int, as_json: bool) -> None:
-    from orchestrator.method_comparison import compare_methods, markdown
+    from orchestrator.experiments.methods import compare_methods, markdown
 
     with _progress(len(methods) * seeds * settings.federation.rounds) as advance:
         result = compare_methods(settings, methods, seeds, observe=advance)
@@ -248,7 +249,8 @@ def account(
     if (noise_multiplier is None) == (target_epsilon is None):
         raise ConfigError("give one of --noise-multiplier and --target-epsilon")
     sigma = 1.0 if noise_multiplier is None else noise_multiplier
-    plan = PrivacyPlan(sampler, clients, cohort, sigma, delta, accountant, noise)  # it checks the names too
+    # these are any text: the plan refuses names that it does not know
+    plan = PrivacyPlan(cast(Any, sampler), clients, cohort, sigma, delta, accountant, cast(Any, noise))
     if target_epsilon is not None:
         plan = calibrate(plan, rounds, target_epsilon)
     facts = document(plan, rounds)
@@ -283,7 +285,7 @@ def reproduce(
 
     Where Pokec's files are missing, the synthetic stand-in of the same size takes its place.
     """
-    from orchestrator.clients import warm_up
+    from orchestrator.coordinator.client_pool import warm_up
     from orchestrator.graphs import load_graph
 
     settings = _settings(
@@ -297,8 +299,8 @@ def reproduce(
         _log.print(f"{error}; the synthetic stand-in takes its place", soft_wrap=True)
         settings = _settings([f"synthetic-{settings.data.name}"], config, set_, None, engine)
     warm_up()
-    from orchestrator.reproduction import markdown, settings_of
-    from orchestrator.reproduction import reproduce as run
+    from orchestrator.experiments.reproduction import markdown, settings_of
+    from orchestrator.experiments.reproduction import reproduce as run
 
     compared = settings_of(experiment, settings)
     with _progress(len(compared) * seeds * settings.federation.rounds) as advance:
@@ -322,7 +324,7 @@ def certs(
     and name the folder in engine.certificates. A private CA signs one certificate for each role, and its key is
     forgotten: nobody can add a role later, and to renew means to make a whole new folder.
     """
-    from orchestrator.engines.embedded.tls import ROLES, create_certificates, files
+    from orchestrator.transport.tls import ROLES, create_certificates, files
 
     end = create_certificates(folder, days)
     _out.print(f"certificates in {folder}, valid until {end:%Y-%m-%d}; keep keys secret:", soft_wrap=True)
@@ -352,13 +354,14 @@ def bench(
     With a preset: every engine, protocol and program that can run here, beside the paper's figures, as a Markdown and
     a CSV table and a chart in a folder. Without: what --engine, --program and --preprocessing name.
     """
-    from orchestrator.bench import bench as measure
-    from orchestrator.bench import contenders
+    from orchestrator.experiments.costs import bench as measure
+    from orchestrator.experiments.costs import contenders
 
     whole = bool(preset or config)
     settings = _settings(preset, config, set_, data_dir, None)
     if cohort:
-        settings = settings.model_copy(update={"federation": settings.federation.model_copy(update={"cohort": cohort})})
+        count = max(cohort, settings.clients.count)
+        settings = settings.changed(clients={"count": count}, federation={"cohort": cohort})
     length = _model_size(settings, parameters) if whole else parameters or MODEL_SIZE
     [name] = _choices("--engine", [engine or ("all" if whole else "embedded")], ("embedded", "mpspdz", "all"))
     programs = _choices("--program", program or (list(PROGRAMS) if whole else ["assisted"]), PROGRAMS)
@@ -374,8 +377,8 @@ def bench(
                 raise
             print(f"{contender}: left out: {error}", file=sys.stderr)
     if whole:
-        from orchestrator.bench_report import write_report
-        from orchestrator.runs import RunFolder
+        from orchestrator.coordinator.run_folder import RunFolder
+        from orchestrator.experiments.cost_report import write_report
 
         title = f"One aggregation, {' + '.join(preset or [str(config)])}"
         folder = RunFolder.create(settings, f"bench-{settings.data.name}-{settings.method.name}")
@@ -409,10 +412,10 @@ def mpc(
 
     Training and bench compile what they need themselves; this does it ahead, and checks the installation.
     """
-    from orchestrator.engines.factory import round_parameters
-    from orchestrator.engines.mpspdz.compiler import compile_program
-    from orchestrator.engines.mpspdz.installation import TESTED_VERSIONS, find
-    from orchestrator.engines.mpspdz.shape import Shape
+    from orchestrator.coordinator.round_plan import RoundPlan
+    from orchestrator.mpspdz.compiler import compile_program
+    from orchestrator.mpspdz.installation import TESTED_VERSIONS, find
+    from orchestrator.mpspdz.shape import Shape
 
     settings = _settings(preset, config, set_, data_dir, None)
     protocols = _choices("--protocol", protocol or list(PARTIES), tuple(PARTIES))
@@ -427,7 +430,7 @@ def mpc(
     for name in programs:
         for each in protocols:
             try:
-                shape = Shape(name, each, round_parameters(settings), length)
+                shape = Shape(name, each, RoundPlan.of(settings).rule, length)
             except ConfigError as error:
                 if program:
                     raise
@@ -440,7 +443,7 @@ def mpc(
 @app.command()
 def doctor(config: File = None, set_: Overrides = None, as_json: Json = False) -> None:
     """Is everything there that training on MP-SPDZ needs? A row for each thing, and the cure beside what is missing."""
-    from orchestrator.engines.mpspdz.doctor import examine
+    from orchestrator.mpspdz.doctor import examine
 
     findings = examine(_settings(None, config, set_, None, None).engine.mpspdz_home)
     sound = all(row.state != "fault" for row in findings)
@@ -460,7 +463,7 @@ def _model_size(settings: Config, given: int | None) -> int:
     """d as given, else of the data set, else `MODEL_SIZE` where the data set is not there."""
     if given is not None:
         return given
-    from orchestrator.training import model_size
+    from orchestrator.coordinator.training import model_size
 
     try:
         return model_size(settings)

@@ -51,9 +51,9 @@ class CsvConfig(_Section):
 class SyntheticConfig(_Section):
     """Parameters of the synthetic generator (``data.name: synthetic``)."""
 
-    nodes: int = Field(2000, ge=10)
+    nodes: int = Field(2000, ge=10, description="number of nodes")
     edges: int = Field(8000, ge=1, description="undirected edges")
-    features: int = Field(32, ge=1)
+    features: int = Field(32, ge=1, description="features of a node")
     degree_exponent: float = Field(2.5, gt=2.0, description="power law of the expected degrees")
     sensitive_rate: float = Field(0.45, gt=0, lt=1, description="share of nodes with s = 1")
     positive_rate: float = Field(0.5, gt=0, lt=1, description="share of nodes with y = 1")
@@ -66,8 +66,16 @@ class SyntheticConfig(_Section):
 
 
 class DataConfig(_Section):
-    name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "cora", "citeseer", "csv"] = "synthetic"
-    dir: Path | None = Field(None, description="folder with the raw files; default: the folder of `safegnn data fetch`")
+    """The graph: where it comes from, and what is done with it before it is cut into clients."""
+
+    name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "cora", "citeseer", "csv"] = Field(
+        "synthetic", description="synthetic: drawn as data.synthetic says; csv: read as data.csv says; others: by name"
+    )
+    dir: Path | None = Field(
+        None,
+        description="folder with the raw files, or what the paths of data.csv are relative to; null: the folder of "
+        "`safegnn data fetch`, or the working directory",
+    )
     nodes: Literal["labelled_component", "all"] = Field(
         "labelled_component",
         description="labelled_component: drop nodes without label and their edges, keep the largest component; "
@@ -103,7 +111,7 @@ class DataConfig(_Section):
 class ClientsConfig(_Section):
     """How clients are cut out of the graph; see `orchestrator.graphs.partition`."""
 
-    count: int = Field(30, ge=1)
+    count: int = Field(30, ge=1, description="number of clients")
     partition: Literal["ego", "disjoint", "overlapping", "louvain", "whole"] = Field(
         "ego",
         description="ego: k-hop networks around training nodes; disjoint: parts of METIS; overlapping: several clients "
@@ -111,14 +119,18 @@ class ClientsConfig(_Section):
         "client that holds everything",
     )
     hops: int = Field(3, ge=0, description="k, of ego")
-    ego_sampling: Literal["distinct", "with_replacement"] = "distinct"
-    min_nodes: int = Field(1, ge=1, description="of ego: redraw egos whose network is smaller")
+    ego_sampling: Literal["distinct", "with_replacement"] = Field(
+        "distinct", description="of ego; distinct: no two clients have the same ego; with_replacement: they may"
+    )
+    min_nodes: int = Field(1, ge=1, description="of ego: egos whose network is smaller are passed over")
     copies: int = Field(5, ge=1, description="of overlapping: clients a part")
     share: float = Field(0.5, gt=0, le=1, description="of overlapping: share of its part's nodes that a client holds")
     tolerance: int = Field(
         20, ge=0, description="of louvain: nodes by which clients may be larger, and pieces are smaller, than the mean"
     )
-    features: Literal["float", "truncated"] = Field("float", description="truncated: towards zero, as the reference")
+    features: Literal["float", "truncated"] = Field(
+        "float", description="float: as they are; truncated: towards zero, as the reference code"
+    )
     balance_self_loops: bool = Field(False, description="count self-loops as intra-group edges in B")
     batch: int = Field(1, ge=1, description="clients that a process trains together; pays for many small networks")
 
@@ -135,24 +147,30 @@ class ClientsConfig(_Section):
 
 
 class ModelConfig(_Section):
+    """The network that every client trains."""
+
     name: Literal["gcn", "gcn-classifier", "sage"] = Field(
         "gcn",
         description="gcn: F2GNN's, two classes; gcn-classifier: FED-PUB's, with a nonlinearity after each layer; "
         "sage: GraphSAGE with neighbour sampling",
     )
-    hidden: int = Field(64, ge=1)
-    dropout: float = Field(0.1, ge=0, lt=1)
-    neighbours: int | None = Field(5, ge=1, description="of sage: sampled of each node in training; null: all")
+    hidden: int = Field(64, ge=1, description="units of a hidden layer")
+    dropout: float = Field(0.1, ge=0, lt=1, description="probability with which training drops a hidden unit")
+    neighbours: int | None = Field(
+        5, ge=1, description="of sage: neighbours sampled of each node in training; null: all"
+    )
 
 
 class GeneratorConfig(_Section):
-    """The missing-neighbour generator of FedSage+; see `orchestrator.methods.neighgen`."""
+    """The missing-neighbour generator of FedSage+; see `orchestrator.methods.fedsage.neighgen`."""
 
     hidden_share: float = Field(0.1, gt=0, lt=1, description="h: share of the nodes that is hidden to train on")
     hide_from: Literal["all", "validation"] = Field(
-        "all", description="validation: the share of the nodes outside training and test, as the reference code"
+        "all",
+        description="whose share is hidden; all: of all nodes; validation: of those outside training and test, as the "
+        "reference code",
     )
-    encoder_hidden: int = Field(64, ge=1)
+    encoder_hidden: int = Field(64, ge=1, description="hidden units of the encoder")
     latent: int = Field(128, ge=1, description="length of a node's embedding")
     widths: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = Field(
         (64, 128), description="hidden layers of the feature generator; (256, 2048) in the reference code"
@@ -162,8 +180,8 @@ class GeneratorConfig(_Section):
         "random", description="which candidates are drawn; first: always the first ones, as the reference code"
     )
     dropout: float = Field(0.5, ge=0, lt=1, description="in the encoder")
-    learning_rate: float = Field(3e-3, gt=0)
-    weight_decay: float = Field(1e-4, ge=0)
+    learning_rate: float = Field(3e-3, gt=0, description="of Adam")
+    weight_decay: float = Field(1e-4, ge=0, description="of Adam: times the weights, added to the gradient")
     local_epochs: int = Field(20, ge=0, description="steps of a client alone, before the exchanges")
     exchanges: int = Field(20, ge=0, description="steps for which the other clients are asked for gradients")
     cross_weight: float = Field(1.0, ge=0, description="alpha: weight of the other clients' features in the loss")
@@ -173,9 +191,9 @@ class MethodConfig(_Section):
     """What a client does locally and which rule aggregates; see the README's table of deviations."""
 
     name: str = Field("f2gnn", description=f"one of {', '.join(METHODS)}")
-    local_epochs: int = Field(15, ge=1)
-    learning_rate: float = Field(1e-4, gt=0)
-    weight_decay: float = Field(1e-4, ge=0)
+    local_epochs: int = Field(15, ge=1, description="full-batch steps of Adam whenever a client takes part")
+    learning_rate: float = Field(1e-4, gt=0, description="of Adam, and of proximal steps")
+    weight_decay: float = Field(1e-4, ge=0, description="of Adam: times the weights, added to the gradient")
     alpha: float = Field(1e-6, ge=0, description="weight of the fairness penalty in the local loss")
     tau_fair: float = Field(4.0, gt=0, description="temperature of the predictions inside the penalty")
     tau_combine: float = Field(1e-3, gt=0, description="temperature of the predictions that are compared")
@@ -189,21 +207,37 @@ class MethodConfig(_Section):
         "clients that are unlike it",
     )
     penalty: Literal["gaps", "broadcast"] = Field(
-        "gaps", description="broadcast: the (n,1) x (n,) products of the reference code"
+        "gaps",
+        description="of F2GNN; gaps: those of demographic parity and of equal opportunity, added up; broadcast: the "
+        "(n,1) x (n,) products of the reference code",
     )
-    eo_denominator: Literal["positives", "group"] = "positives"
+    eo_denominator: Literal["positives", "group"] = Field(
+        "positives",
+        description="what a group's part of the equal-opportunity gap is divided by; positives: its nodes with y = 1; "
+        "group: all its nodes, as the reference code",
+    )
     divergence: Literal["js", "js_distance_over_nodes"] = Field(
         "js",
         description="js: mean over nodes of the base-2 divergence of the predicted Bernoulli distributions; "
         "js_distance_over_nodes: distance between softmaxes of hard predictions over the nodes",
     )
-    divergence_local_mode: Literal["eval", "train"] = Field("eval", description="train: dropout stays on")
-    score: Literal["penalty", "reciprocal"] = Field("penalty", description="reciprocal: 1/(penalty + 1e-5), capped")
+    divergence_local_mode: Literal["eval", "train"] = Field(
+        "eval", description="eval: the previous local model predicts without dropout; train: with it"
+    )
+    score: Literal["penalty", "reciprocal"] = Field(
+        "penalty",
+        description="the fairness score; penalty: that itself, so unfair clients weigh more; reciprocal: "
+        "1/(penalty + 1e-5), so fair ones do",
+    )
     score_from: Literal["trained_model", "last_epoch"] = Field(
-        "trained_model", description="last_epoch: the training-mode forward before the last step"
+        "trained_model",
+        description="where the penalty is taken for the score; trained_model: after training, without dropout; "
+        "last_epoch: the training-mode forward before the last step",
     )
     local_init: Literal["global", "own"] = Field(
-        "global", description="what a client that never took part holds as its previous local model"
+        "global",
+        description="what a client that never took part starts from; global: the released model alone; own: also a "
+        "random local model of its own",
     )
     score_max: float = Field(2.0, gt=0, le=2**20, description="public cap of the fairness score")
     stateful: bool = Field(
@@ -217,7 +251,9 @@ class MethodConfig(_Section):
         description="how FED-PUB's penalties pull; gradient: as parts of the loss, which Adam scales as it scales all "
         "gradients; proximal: by their proximal steps after each step of Adam",
     )
-    mask_threshold: float = Field(1e-3, ge=0, description="mask entries below it count as 0 in predictions")
+    mask_threshold: float = Field(
+        1e-3, ge=0, description="mask entries below it count as 0 in predictions and embeddings"
+    )
     proximal: float = Field(0.0, ge=0, description="lambda_2 of FED-PUB: weight of ||theta - theta_bar||^2")
 
     @field_validator("name")
@@ -238,11 +274,28 @@ class MethodConfig(_Section):
 
 
 class FederationConfig(_Section):
-    rounds: int = Field(500, ge=1)
+    """How many rounds there are, and who takes part in them."""
+
+    rounds: int = Field(500, ge=1, description="rounds to train; privacy.epsilon_budget may end training earlier")
     cohort: int = Field(3, ge=1, description="clients sampled per round")
     sampling: Literal["distinct", "with_replacement", "poisson"] = Field(
         "distinct", description="poisson: every client with probability cohort / clients.count, so cohorts vary in size"
     )
+    min_cohort: int | None = Field(
+        None,
+        ge=0,
+        description="a round goes on without clients whose upload is missing or refused, as long as so many are left; "
+        "null: cohort where noise is scaled to that size (privacy.sensitivity: bounded_weights, distinct cohorts), 0 "
+        "with sampling: poisson, else the smaller of cohort and 4",
+    )
+
+    @model_validator(mode="after")
+    def _least_fits(self) -> FederationConfig:
+        if self.min_cohort is not None and self.min_cohort > self.cohort:
+            raise ValueError(
+                f"federation.min_cohort = {self.min_cohort} is larger than federation.cohort = {self.cohort}"
+            )
+        return self
 
 
 class QuantileConfig(_Section):
@@ -261,7 +314,9 @@ class PrivacyConfig(_Section):
     clip_norm: float | None = Field(
         None, gt=0, description="C, with clip: quantile that of the first round; null: updates are not clipped"
     )
-    clip: Literal["fixed", "quantile"] = Field("fixed", description="quantile: C follows a private quantile of norms")
+    clip: Literal["fixed", "quantile"] = Field(
+        "fixed", description="fixed: C is clip_norm; quantile: from there C follows a private quantile of norms"
+    )
     quantile: QuantileConfig = QuantileConfig()
     noise_multiplier: float = Field(0.0, ge=0, description="sigma, relative to the L2 sensitivity; 0: no noise")
     noise: Literal["each_full", "split"] = Field(
@@ -271,9 +326,9 @@ class PrivacyConfig(_Section):
         "worst_case", description="worst_case: 2 C; bounded_weights: from the public ranges of the weights"
     )
     accountant: Literal["rdp", "pld", "paper"] | None = Field(
-        "rdp", description="of the epsilon that is stated; null: none is"
+        "rdp", description="of the epsilon that is stated; paper is refused, see docs/privacy.md; null: none is stated"
     )
-    delta: float = Field(1e-5, gt=0, lt=1)
+    delta: float = Field(1e-5, gt=0, lt=1, description="of (epsilon, delta), for a client's whole data")
     epsilon_budget: float | None = Field(
         None, gt=0, description="training stops before a round that would exceed it; null: no limit"
     )
@@ -298,7 +353,7 @@ class PrivacyConfig(_Section):
 
 
 class SharingConfig(_Section):
-    """Fixed point of the vectors in Z_2^64; see `orchestrator.sharing.fixed_point.VectorFormat`."""
+    """Fixed point of the vectors in Z_2^64; see `orchestrator.mpc.fixed_point.VectorFormat`."""
 
     update_bits: int = Field(25, ge=1, description="fractional bits of the updates")
     weight_bits: int = Field(32, ge=1, le=32, description="fractional bits of the weights")
@@ -309,7 +364,13 @@ _Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class EngineConfig(_Section):
-    name: Literal["embedded", "plaintext", "mpspdz"] = "embedded"
+    """What aggregates the clients' updates."""
+
+    name: Literal["embedded", "plaintext", "mpspdz"] = Field(
+        "embedded",
+        description="embedded: two servers on secret shares; mpspdz: the same by an installed MP-SPDZ; plaintext: "
+        "float64, without any protection",
+    )
     program: Literal["assisted", "scalar-first", "faithful"] = Field(
         "assisted",
         description="assisted: clients supply what lets the servers scale updates alone; scalar-first: the servers do "
@@ -325,7 +386,10 @@ class EngineConfig(_Section):
         "ot",
         description="of embedded; ot: by the two servers alone, from oblivious transfer; dealer: by a third process",
     )
-    timeout_sec: float = Field(60.0, gt=0, le=1e6, description="longest silence of a peer within a phase")
+    startup_timeout_sec: float = Field(
+        120.0, gt=0, le=1e6, description="longest start of the engine's processes, until they have met and are ready"
+    )
+    timeout_sec: float = Field(60.0, gt=0, le=1e6, description="longest silence of a peer within a phase of a round")
     training_timeout_sec: float = Field(3600.0, gt=0, le=1e6, description="longest local training of one cohort")
     client_processes: int = Field(2, ge=1, description="processes among which the simulated clients are divided")
     ports: tuple[_Port, _Port, _Port] | None = Field(None, description="server 0, server 1, dealer; null: free ones")
@@ -350,8 +414,12 @@ class EvaluationConfig(_Section):
 
 
 class RunConfig(_Section):
-    dir: Path = Path("runs")
-    tensorboard: bool = False
+    """What a run leaves behind."""
+
+    dir: Path = Field(Path("runs"), description="folder in which every run makes a folder of its own")
+    tensorboard: bool = Field(
+        False, description="also write TensorBoard logs into it; needs the package's extra, safegnn[tensorboard]"
+    )
     checkpoint_rounds: int = Field(
         1, ge=1, description="rounds between checkpoints; the last round has one in any case"
     )
@@ -360,7 +428,12 @@ class RunConfig(_Section):
 class Config(_Section):
     """The whole tree."""
 
-    seed: int = Field(31, ge=0)
+    seed: int = Field(
+        31,
+        ge=0,
+        description="what all reproducible randomness derives from: graph, split, clients, cohorts, training; secrets, "
+        "masks and the noise of privacy do not. Whoever knows it knows every cohort",
+    )
     data: DataConfig = DataConfig()
     clients: ClientsConfig = ClientsConfig()
     model: ModelConfig = ModelConfig()
@@ -413,12 +486,30 @@ class Config(_Section):
                     "privacy.sensitivity = bounded_weights is not proven for federation.sampling = with_replacement, "
                     "where one client may hold several places"
                 )
+        if sampling == "poisson" and self.federation.min_cohort and privacy.noise_multiplier > 0:
+            raise ValueError(
+                f"federation.min_cohort = {self.federation.min_cohort}: with federation.sampling = poisson and noise "
+                "every cohort's round is released, however small; whether one is would show who takes part"
+            )
         if sampling == "distinct" and privacy.accountant == "pld" and privacy.noise_multiplier > 0:
             raise ValueError(
                 "privacy.accountant = pld needs federation.sampling = poisson: there is no privacy loss distribution "
                 "for cohorts of fixed size"
             )
         return self
+
+    def changed(self, **sections: Any) -> Config:
+        """These settings with some replaced, checked again as a whole.
+
+        Args:
+            sections: by name of a section, the settings in it that change; or the seed.
+
+        Raises:
+            ConfigError: the result does not fit together, naming each setting at fault.
+        """
+        tree = self.model_dump()
+        _merge(tree, sections)
+        return validated(tree)
 
     def to_yaml(self) -> str:
         """The whole tree as text that `load_config` reads back as the same configuration."""
@@ -500,7 +591,8 @@ def validated(tree: Mapping[str, Any]) -> Config:
 def _preset(name: str) -> dict[str, Any]:
     """A shipped preset upon those that it names under ``presets``."""
     text = (resources.files("orchestrator") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
-    own, merged = _layer(text, f"preset {name}"), {}
+    own = _layer(text, f"preset {name}")
+    merged: dict[str, Any] = {}
     for below in own.pop("presets", ()):
         _merge(merged, _preset(below))
     _merge(merged, own)

@@ -7,6 +7,7 @@ The command line prints it and exits with ``exit_status``; nothing here is ever 
 from __future__ import annotations
 
 __all__ = [
+    "CohortError",
     "ConfigError",
     "DataError",
     "DisagreementError",
@@ -67,6 +68,10 @@ class PeerTimeoutError(ProtocolError):
 
 class PeerLostError(ProtocolError):
     """The connection closed or the peer's process ended."""
+
+
+class CohortError(ProtocolError):
+    """Fewer clients of a cohort can take part than the settings ask for; nothing of the round was computed."""
 
 
 class DisagreementError(ProtocolError):

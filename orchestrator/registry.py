@@ -29,8 +29,8 @@ class Method:
 METHODS: Mapping[str, Method] = {
     "f2gnn": Method("orchestrator.methods.f2gnn:F2GNN", "f2gnn", ("gcn",)),
     "fedavg": Method("orchestrator.methods.fedavg:FedAvg", "fedavg"),
-    "local": Method("orchestrator.methods.alone:Alone", None, personal=True),
+    "local": Method("orchestrator.methods.local_only:Alone", None, personal=True),
     "fedpub": Method("orchestrator.methods.fedpub:FedPub", "fedpub", ("gcn-classifier",), personal=True),
     "fedsage": Method("orchestrator.methods.fedavg:FedAvg", "fedavg", ("sage",)),
-    "fedsage+": Method("orchestrator.methods.fedsage_plus:FedSagePlus", "fedavg", ("sage",)),
+    "fedsage+": Method("orchestrator.methods.fedsage.plus:FedSagePlus", "fedavg", ("sage",)),
 }

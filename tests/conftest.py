@@ -10,9 +10,11 @@ import pytest
 import torch
 from hypothesis import settings
 
-from orchestrator.clients import warm_up
 from orchestrator.config import Config, load_config
-from orchestrator.engines.mpspdz.installation import Installation
+from orchestrator.coordinator.client_pool import warm_up
+from orchestrator.errors import ConfigError
+from orchestrator.mpspdz.installation import Installation, find
+from orchestrator.transport.tls import create_certificates
 from tests.mpspdz_standin import install
 
 settings.register_profile("safegnn", deadline=None)  # how long an example takes says nothing on a busy machine
@@ -74,3 +76,26 @@ def real_data() -> Callable[[str], Path]:
 def standin(tmp_path) -> Installation:
     """An installation of MP-SPDZ whose compiler and parties are scripts."""
     return install(tmp_path / "MP-SPDZ")
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory) -> Path:
+    """A folder of keys and certificates for all roles."""
+    folder = tmp_path_factory.mktemp("tls") / "certificates"
+    create_certificates(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def installation() -> Installation:
+    """The real one of MP-SPDZ; the tests that need it are skipped, with the reason, where there is none."""
+    try:
+        return find()
+    except ConfigError as error:
+        pytest.skip(f"needs an installation of MP-SPDZ: {error}")
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory) -> Path:
+    """Where bytecode is kept; a folder of one's own saves compiling."""
+    return Path(os.environ.get("SAFEGNN_TEST_CACHE") or tmp_path_factory.mktemp("bytecode"))

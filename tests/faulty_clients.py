@@ -7,7 +7,7 @@ import signal
 
 import numpy as np
 
-from orchestrator.client_process import serve
+from orchestrator.client.host import serve
 from orchestrator.errors import DataError, RangeError
 from orchestrator.methods import LocalMethod, LocalUpdate
 from orchestrator.registry import METHODS, Method

@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from orchestrator.engines.mpspdz.installation import PARTIES, Installation
+from orchestrator.mpspdz.installation import PARTIES, Installation
 
-RECORDED = Path(__file__).parent / "engines" / "mpspdz" / "recorded"
+RECORDED = Path(__file__).parent / "mpspdz" / "recorded"
 
 COMPILER = """
 import os, sys

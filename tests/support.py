@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from mpc_programs.lockstep import run, run_pair
-from orchestrator.engines.embedded.arithmetic import SharedArithmetic
-from orchestrator.engines.embedded.preprocessing import Batch, Tally, deal
-from orchestrator.sharing.fixed_point import SCALAR_BITS, decode_scalars, encode_scalars
-from orchestrator.sharing.prg import Prg
-from orchestrator.sharing.ring import MASK128, pack_bits, unpack_bits
-from orchestrator.sharing.shares import BitShare, ScalarShare
+from orchestrator.mpc.fixed_point import SCALAR_BITS, decode_scalars, encode_scalars
+from orchestrator.mpc.offline.correlations import Batch, Tally, deal
+from orchestrator.mpc.prg import Prg
+from orchestrator.mpc.ring import MASK128, pack_bits, unpack_bits
+from orchestrator.mpc.shared_arithmetic import SharedArithmetic
+from orchestrator.mpc.shares import BitShare, ScalarShare
 
 
 def share(values) -> tuple[ScalarShare, ScalarShare]:

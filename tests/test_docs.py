@@ -1,14 +1,19 @@
 """Figures in the documentation are those that their commands print."""
 
 import json
+import re
 import runpy
 import shlex
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from orchestrator import cli
+from orchestrator.config import load_config
+from orchestrator.errors import ConfigError
 from tests.conftest import TINY
 
 ROOT = Path(__file__).parent.parent
@@ -24,6 +29,45 @@ def test_the_table_of_operations_is_current():
 def test_the_tables_of_privacy_are_current(table):
     benchmark = runpy.run_path(str(ROOT / "benchmarks" / "privacy.py"))
     assert benchmark[table]() in (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+
+
+SETTINGS = runpy.run_path(str(ROOT / "docs" / "settings.py"))
+ROWS = [
+    [cell.strip(" `") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in SETTINGS["reference"]().splitlines()
+]
+ROWS = [row for row in ROWS if len(row) == 4 and row[0] not in ("setting", "---")]
+BEYOND = {"≥": lambda x: x - 1, ">": lambda x: x, "≤": lambda x: x + 1, "<": lambda x: x}
+
+
+def test_the_reference_of_settings_is_current():
+    """Else run `python docs/settings.py`."""
+    assert SETTINGS["PAGE"].read_text(encoding="utf-8") == SETTINGS["reference"]()
+
+
+def test_the_reference_has_every_setting_with_its_default_and_meaning():
+    names = [name for name, *_ in ROWS if not name.startswith("data.csv.")]
+    assert sorted(names) == sorted(_leaves(load_config().model_dump(mode="json"))) and all(row[3] for row in ROWS)
+    given = [f"{name}={default}" for name, _, default, _ in ROWS if default != "must be given"]
+    given = [override for override in given if not override.startswith("data.csv.")]
+    assert load_config(overrides=given) == load_config()
+
+
+@pytest.mark.parametrize(("name", "values"), [row[:2] for row in ROWS if set(row[1]) & set(BEYOND)])
+def test_values_beyond_the_bounds_in_the_reference_are_refused(name, values):
+    for sign, bound in re.findall(r"([≥>≤<]) (-?[\d.]+)", values):
+        beyond = BEYOND[sign](float(bound) if "." in bound else int(bound))
+        length = re.search(r"list of (\d)", values)
+        with pytest.raises(ConfigError, match=re.escape(name)):
+            load_config(overrides=[f"{name}={[beyond] * int(length[1]) if length else beyond}"])
+
+
+def _leaves(tree, prefix=""):
+    """Dotted names of the settings of a configuration; data.csv, a section that is not there by default, is none."""
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif f"{prefix}{name}" != "data.csv":
+            yield f"{prefix}{name}"
 
 
 ACCOUNT = [line for line in README.splitlines() if line.startswith("safegnn account --sampler")]
@@ -54,8 +98,16 @@ def test_the_readmes_training_with_a_budget_stops_before_it(tmp_path, monkeypatc
     assert document["privacy"]["epsilon"] <= 8 and document["privacy"]["stopped"] and document["rounds"] < 40
 
 
-def test_files_named_in_the_readme_exist():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_version_and_licence_are_the_packages_everywhere():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert f"\n## {project['version']}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
+def test_files_named_in_the_pages_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
     for word in text.replace("(", " ").replace(")", " ").replace("`", " ").split():
         name = word.strip(".,;:")
         if name.startswith(("orchestrator/", "mpc_programs/", "docs/", "tests/")) and "*" not in name:

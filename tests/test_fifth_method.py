@@ -14,15 +14,15 @@ from scipy.special import softmax
 from mpc_programs import arithmetic, rules
 from orchestrator import registry
 from orchestrator.config import Config, load_config
-from orchestrator.engines.plaintext import PlainUpload, float64_aggregate
+from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate
+from orchestrator.coordinator.run_folder import RunFolder
+from orchestrator.coordinator.training import train
 from orchestrator.errors import ConfigError
-from orchestrator.method_comparison import compare_methods
+from orchestrator.experiments.methods import compare_methods
 from orchestrator.methods import create
 from orchestrator.models import create_network, load_model
 from orchestrator.registry import Method
-from orchestrator.report import report
-from orchestrator.runs import RunFolder
-from orchestrator.training import train
+from orchestrator.reports.run import report
 from tests.class_graphs import PygGCN, class_graph
 from tests.support import compute, share
 from tests.training_runs import Crash, CrashingFolder, run

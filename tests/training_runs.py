@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.runs import RunFolder
-from orchestrator.training import RoundResult, train
+from orchestrator.coordinator.run_folder import RunFolder
+from orchestrator.coordinator.training import RoundResult, train
 
 
 class Crash(Exception):

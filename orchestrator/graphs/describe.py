@@ -68,9 +68,10 @@ def _client(client: Graph, self_loops: bool) -> dict[str, float | None]:
 
 
 def _spread(values: Sequence[float | None]) -> dict[str, float] | None:
-    if None in values:
+    defined = [value for value in values if value is not None]
+    if len(defined) < len(values):
         return None
-    return {"min": min(values), "median": float(np.median(values)), "max": max(values)}
+    return {"min": min(defined), "median": float(np.median(defined)), "max": max(defined)}
 
 
 def _share(hits: np.ndarray) -> float | None:

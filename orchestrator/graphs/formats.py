@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,7 +101,7 @@ def read_german(folder: Path) -> RawGraph:
         got = frame["Gender"].iloc[wrong[0]]
         raise DataError(f"{nodes}: column 'Gender', row {wrong[0] + 1}: expected Male or Female, got {got!r}")
     sensitive = (frame["Gender"] == "Female").to_numpy(np.int8)
-    rows = {row: row for row in range(len(frame))}
+    rows: dict[Hashable, int] = {row: row for row in range(len(frame))}
     return RawGraph(
         "german",
         read_features(frame.assign(Gender=sensitive), dropped, nodes),

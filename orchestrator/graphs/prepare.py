@@ -61,9 +61,9 @@ def prepare_graph(
     _check_several(labels[labels != MISSING], raw.label_from, "class")
     if sensitive is not None:
         _check_several(sensitive, raw.sensitive_from, "group")
-    masks = _split(labels, split, raw.label_from, seed)
+    train, val, test = _split(labels, split, raw.label_from, seed)
     scaled = (_standardised if features == "standardised" else _row_normalised)(raw.features[kept], raw.name)
-    return Graph(scaled, edges, labels, sensitive, *masks, raw.name, raw.classes)
+    return Graph(scaled, edges, labels, sensitive, train, val, test, raw.name, raw.classes)
 
 
 def _largest_component(edges: np.ndarray, num_nodes: int) -> np.ndarray:

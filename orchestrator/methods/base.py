@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
-from orchestrator.classification import confusion
 from orchestrator.config import Config
+from orchestrator.evaluation.classification import confusion
 from orchestrator.graphs.graph import Graph
 
 __all__ = ["LocalMethod", "LocalUpdate"]
@@ -26,9 +26,9 @@ class LocalUpdate:
         scores: the secret numbers that the method's aggregation rule takes, by name; a vector is float64, shape (m,).
     """
 
-    delta: np.ndarray
-    norm: float
-    scores: Mapping[str, float | np.ndarray]
+    delta: np.ndarray = field(repr=False)
+    norm: float = field(repr=False)
+    scores: Mapping[str, float | np.ndarray] = field(repr=False)
 
 
 class LocalMethod(ABC):

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from orchestrator.config import Config
-from orchestrator.fairness import gap_coefficients, gaps, js_distance_over_nodes, js_divergence
 from orchestrator.graphs.balance import group_balance
 from orchestrator.graphs.graph import Graph
-from orchestrator.methods.local import AdamTraining, Batch, sum_up
+from orchestrator.methods.adam_training import AdamTraining, Batch, sum_up
+from orchestrator.methods.fairness import gap_coefficients, gaps, js_distance_over_nodes, js_divergence
 from orchestrator.seeding import derived_seed
 
 __all__ = ["F2GNN"]
@@ -45,21 +45,21 @@ class F2GNN(AdamTraining):
     def _start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
         """``(1 - js) w_local + js w`` (line 30) for the clients that have a previous model."""
         starts = super()._start(batch, parameters, noises)
-        places = [i for i, client in enumerate(batch.clients) if client._local is not None]
-        if not places:
+        previous = {i: client._local for i, client in enumerate(batch.clients) if client._local is not None}
+        if not previous:
             return starts
+        places = list(previous)
         known = batch if len(places) == len(batch.clients) else Batch([batch.clients[i] for i in places])
         method = batch.config.method
-        previous = np.stack([client._local for client in known.clients])
         noisy = [noises[i] for i in places] if method.divergence_local_mode == "train" else None
         local, released = (
             known.each(known.logits(torch.tensor(models, dtype=torch.float32), noise))
-            for models, noise in ((previous, noisy), (starts[places], None))
+            for models, noise in ((np.stack(list(previous.values())), noisy), (starts[places], None))
         )
         starts = starts.copy()
-        for i, own, theirs, client in zip(places, local, released, known.clients, strict=True):
+        for i, own, theirs in zip(places, local, released, strict=True):
             js = _DIVERGENCES[method.divergence](own.numpy(), theirs.numpy(), method.tau_combine)
-            starts[i] = (1 - js) * client._local + js * parameters
+            starts[i] = (1 - js) * previous[i] + js * parameters
         return starts
 
     @classmethod
@@ -84,7 +84,7 @@ class F2GNN(AdamTraining):
     @classmethod
     def _scores(cls, batch: Batch[Self], trained: Tensor) -> list[Mapping[str, float]]:
         if batch.config.method.score_from == "last_epoch":
-            penalties = [client._last_penalty for client in batch.clients]
+            penalties: Sequence[float | Tensor] = [client._last_penalty for client in batch.clients]
         else:
             penalties = cls._penalties(batch, batch.logits(trained))
         return [
@@ -101,8 +101,10 @@ class F2GNN(AdamTraining):
         return float(np.clip(score, 0, method.score_max))
 
     def state_dict(self) -> dict[str, Any]:
-        keeps = self.config.method.stateful and self._local is not None
-        return super().state_dict() | ({"local": self._local.copy()} if keeps else {})
+        state = super().state_dict()
+        if self.config.method.stateful and self._local is not None:
+            state["local"] = self._local.copy()
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)

@@ -5,7 +5,7 @@ With GraphSAGE as its network this is FedSage (Zhang et al., NeurIPS 2021).
 
 from __future__ import annotations
 
-from orchestrator.methods.local import AdamTraining
+from orchestrator.methods.adam_training import AdamTraining
 
 __all__ = ["FedAvg"]
 

@@ -29,9 +29,10 @@ from torch import Tensor
 from orchestrator.config import Config
 from orchestrator.graphs.edges import canonical_edges
 from orchestrator.graphs.graph import MISSING, Graph
-from orchestrator.methods.alone import Alone
-from orchestrator.methods.local import Batch
+from orchestrator.methods.adam_training import Batch
+from orchestrator.methods.local_only import Alone
 from orchestrator.models import Network
+from orchestrator.models.classifiers import GCNClassifier
 from orchestrator.models.gcn import GraphTensors
 from orchestrator.seeding import derived_seed, seeded_generator
 
@@ -46,6 +47,8 @@ class FedPub(Alone):
     There is a mask entry for every entry of a weight matrix, and none for biases. Until the first model arrives, the
     personalised model is the global one that everybody starts from, without a pull towards it.
     """
+
+    network: GCNClassifier  # the only one that the registry lets it train; it has embeddings
 
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
         super().__init__(graph, config, client)

@@ -10,10 +10,10 @@ import torch
 
 from orchestrator.config import ModelConfig
 from orchestrator.errors import ConfigError, RunError
+from orchestrator.files import write_atomically
 from orchestrator.models.classifiers import GCNClassifier, GraphSAGE
 from orchestrator.models.gcn import GCN
 from orchestrator.models.network import Network
-from orchestrator.runs import write_atomically
 
 __all__ = ["NETWORKS", "Network", "create_network", "load_model", "save_model"]
 

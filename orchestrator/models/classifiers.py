@@ -33,7 +33,7 @@ class _OneByOne(Network):
         each = graphs.parts if isinstance(graphs, _Several) else [graphs]
         return torch.cat(
             [
-                self._logits([part[k] for part in self.split(models)], graph, noises and noises[k])
+                self._logits([part[k] for part in self.split(models)], graph, None if noises is None else noises[k])
                 for k, graph in enumerate(each)
             ]
         )

@@ -164,7 +164,7 @@ def blocks(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
 
 
 def _below(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return parts[0] if len(parts) == 1 else torch.cat(tuple(parts))
 
 
 class GCN(Network):

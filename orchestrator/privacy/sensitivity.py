@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -26,10 +28,11 @@ import numpy as np
 from mpc_programs.arithmetic import EXP_MAX
 from mpc_programs.rules import RoundParameters
 from orchestrator.errors import ConfigError
-from orchestrator.sharing.fixed_point import SCALAR_BITS, VectorFormat, clip_error, softmax_error
+from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat, clip_error, softmax_error
 
 __all__ = [
     "check_fixed_denominator",
+    "dropout_bound",
     "fixed_weight",
     "l2_sensitivity",
     "largest_weight",
@@ -47,6 +50,7 @@ def l2_sensitivity(
     mode: Literal["worst_case", "bounded_weights"],
     sampler: Literal["fixed", "poisson"],
     largest_cohort: int | None = None,
+    least_cohort: int | None = None,
 ) -> float:
     """Absolute L2 sensitivity of one round's aggregate, errors of the arithmetic on shares included.
 
@@ -57,6 +61,8 @@ def l2_sensitivity(
         mode: whether the weights' public ranges are used.
         sampler: "fixed" cohorts have replace-one neighbours, "poisson" ones add/remove.
         largest_cohort: the most clients that a cohort can have; None for `parameters.cohort`.
+        least_cohort: the fewest that can be left of a fixed cohort when clients drop out, of which the replaced client
+            may be one; None for `parameters.cohort`, of which nobody may.
 
     Raises:
         ConfigError: the rule has no bound with these settings, naming the one at fault.
@@ -65,9 +71,10 @@ def l2_sensitivity(
     cut = 2.0**-vectors.weight_bits if vectors.weight_bits < SCALAR_BITS else 0.0
     if mode == "bounded_weights" and (sampler == "poisson") != (parameters.expected is not None):
         raise ValueError("Expected fixed denominators exactly for Poisson cohorts with bounded weights.")
-    coupled = mode == "worst_case" or (parameters.rule == "f2gnn" and sampler == "fixed")
+    least = q if least_cohort is None or sampler == "poisson" else max(1, least_cohort)
+    coupled = mode == "worst_case" or (sampler == "fixed" and (parameters.rule == "f2gnn" or least < q))
     if coupled:
-        exact = 2.0 if mode == "worst_case" else replacement_bound(parameters)
+        exact = 2.0 if mode == "worst_case" else dropout_bound(parameters, least)
         # Every weight depends on every client, so in both worlds all q factors have errors of their own.
         # docs/privacy.md, (8): the weights' errors meet clipped updates, those of clip factors and products any.
         most = largest_cohort or q
@@ -76,6 +83,20 @@ def l2_sensitivity(
     largest, error = fixed_weight(parameters)
     one = clip_norm * (largest + error) + limit * (clip_error(1, largest) + cut)
     return one if sampler == "poisson" else 2 * one
+
+
+@lru_cache(maxsize=64)
+def dropout_bound(parameters: RoundParameters, least: int) -> float:
+    """`replacement_bound` over all sizes from `least` to q that a cohort may be left with, divided by C.
+
+    The replaced client may be among those that drop out before or after it is replaced; then one of the aggregates is
+    that of one client fewer (docs/privacy.md, (7a)). Both worlds lack the same other clients.
+    """
+    if parameters.rule == "fedavg":
+        return 2.0 / least
+    sizes = [replace(parameters, cohort=size) for size in range(least, parameters.cohort + 1)]
+    removed = [replacement_bound(size, removed=True) for size in sizes[1:]]
+    return max([replacement_bound(sizes[0]), *removed])
 
 
 def fixed_weight(parameters: RoundParameters) -> tuple[float, float]:
@@ -121,7 +142,7 @@ def largest_weight(parameters: RoundParameters) -> float:
     return 1.0 / (1.0 + (q - 1) * math.exp(-gap / tau))
 
 
-def replacement_bound(parameters: RoundParameters) -> float:
+def replacement_bound(parameters: RoundParameters, removed: bool = False) -> float:
     """Bound on ||sum gamma_i u_i - sum gamma'_i u'_i|| / C, where one client's scores and update are replaced.
 
     F2GNN's weights, gamma = softmax((lam softmax(B) + exp(softmax(l))) / tau), all other clients alike. With g the
@@ -131,6 +152,10 @@ def replacement_bound(parameters: RoundParameters) -> float:
 
     where the first term is attained and D is of second order: it is the replaced client's pull on the other clients
     through the two inner softmaxes. Never above 2.
+
+    Args:
+        removed: whether the client may also be taken away instead, which pulls a little harder: its exponentials fall
+            to 0 and not only to 1 (docs/privacy.md, (7a)).
     """
     q, lam, tau, width = parameters.cohort, parameters.lam, parameters.tau, parameters.fairness_max
     if q == 1:
@@ -140,8 +165,8 @@ def replacement_bound(parameters: RoundParameters) -> float:
         return 2.0 * g
     spread_balance = lam / tau * (_inner(q, 1.0) - _inner(q, 1.0) * math.exp(-1.0))
     spread_fairness = (math.exp(_inner(q, width)) - math.exp(_inner(q, width) * math.exp(-width))) / tau
-    drift = _drift(q, 1.0, lambda c: lam / tau * c, spread_fairness)
-    drift += _drift(q, width, lambda c: np.exp(c) / tau, spread_balance)
+    drift = _drift(q, 1.0, lambda c: lam / tau * c, spread_fairness, removed)
+    drift += _drift(q, width, lambda c: np.exp(c) / tau, spread_balance, removed)
     return 2.0 * g + (1.0 - g) * min(2.0, drift)
 
 
@@ -171,7 +196,7 @@ _Score = Callable[[np.ndarray], np.ndarray]
 _CELLS = 2048
 
 
-def _drift(q: int, width: float, score: _Score, spread: float) -> float:
+def _drift(q: int, width: float, score: _Score, spread: float, removed: bool) -> float:
     """Bound on ||p - p'||_1 when one client's score changes within an inner softmax over [0, width], q >= 3.
 
     Two bounds, the smaller one counts: by the oscillation of the change of the scores, docs/privacy.md, (5), good
@@ -181,8 +206,9 @@ def _drift(q: int, width: float, score: _Score, spread: float) -> float:
     Args:
         score: see `_Score`; psi = exp(score) must have non-negative derivatives of all orders.
         spread: largest difference of two clients in the part of the combined score that does not change.
+        removed: whether the client's exponential e^score may fall to 0, and not only to 1.
     """
-    n = q - 2
+    n, fallen = q - 2, -math.inf if removed else 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # where psi overflows, the first bound counts
         # x = e^s is the largest of the other clients' exponentials; all n remaining ones are 1, their least.
         s = _cells(0.0, width, (0.0, math.log(n), width))
@@ -196,14 +222,19 @@ def _drift(q: int, width: float, score: _Score, spread: float) -> float:
             """1 / (x + n + e^replaced)."""
             return 1.0 / (np.exp(s) + n + math.exp(min(replaced, 700.0)))
 
-        change = score(share(high, 0.0)) - score(least(high, 0.0)) - score(share(low, width)) + score(least(low, width))
+        change = (
+            score(share(high, fallen))
+            - score(least(high, fallen))
+            - score(share(low, width))
+            + score(least(low, width))
+        )
         by_oscillation = 2.0 * math.tanh(float(change.max()) / 4.0)
 
         # S = x + n while x grows to its end, then x = e^width and S grows to (q - 1) e^width.
         t = _cells(float(np.logaddexp(width, math.log(n))), math.log(q - 1) + width, ())
         part = np.concatenate([1.0 / (1.0 + n * np.exp(-s)), np.exp(width - t)])  # x / S
         log_sum = np.concatenate([np.logaddexp(s, math.log(n)), t])
-        after, before = part / (1.0 + np.exp(-log_sum)), part / (1.0 + np.exp(width - log_sum))
+        after, before = part / (1.0 + np.exp(fallen - log_sum)), part / (1.0 + np.exp(width - log_sum))
         mean = 1.0 / (1.0 + np.exp(width - log_sum)) / (q - 1)
         floor = score(mean[:-1])
         growth = np.exp(score(_ends(np.maximum, after)) - floor) - np.exp(score(_ends(np.minimum, before)) - floor)

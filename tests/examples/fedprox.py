@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orchestrator.methods.local import AdamTraining, Batch
+from orchestrator.methods.adam_training import AdamTraining, Batch
 
 __all__ = ["FedProx"]
 

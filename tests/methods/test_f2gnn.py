@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from orchestrator.config import Config
+from orchestrator.evaluation.metrics import Evaluator
 from orchestrator.methods import create, f2gnn
 from orchestrator.methods.f2gnn import F2GNN
-from orchestrator.metrics import Evaluator
 from orchestrator.models import create_network
 
 FAST = {"local_epochs": 3, "learning_rate": 1e-2}

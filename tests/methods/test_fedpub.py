@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from orchestrator.config import Config
 from orchestrator.methods import create
+from orchestrator.methods.adam_training import Batch
 from orchestrator.methods.fedpub import FedPub, community_graph
-from orchestrator.methods.local import Batch
 from orchestrator.models import create_network
 from tests.class_graphs import PygGCN, class_graph
 

@@ -5,9 +5,9 @@ import pytest
 
 from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RoundParameters, factors
-from orchestrator.engines.embedded.program import demand, score_names, secret_factors
-from orchestrator.engines.plaintext import Float64
-from orchestrator.sharing.fixed_point import clip_error, softmax_error
+from orchestrator.coordinator.plaintext import Float64
+from orchestrator.mpc.fixed_point import clip_error, softmax_error
+from orchestrator.server.aggregation import demand, score_names, secret_factors
 from tests.support import compute, share
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from mpc_programs.arithmetic import CLAMP
 from mpc_programs.lockstep import run_locally
 from mpc_programs.similarity import Similarity
-from orchestrator.engines.embedded.program import demand
-from orchestrator.engines.plaintext import Float64
+from orchestrator.coordinator.plaintext import Float64
+from orchestrator.server.aggregation import demand
 from tests.support import compute, share
 
 ULP = 2.0**-32

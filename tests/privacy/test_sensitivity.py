@@ -13,8 +13,9 @@ from scipy.special import softmax
 
 from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RULES, RoundParameters
-from orchestrator.engines.plaintext import Float64, PlainUpload, float64_aggregate
+from orchestrator.coordinator.plaintext import Float64, PlainUpload, float64_aggregate
 from orchestrator.errors import ConfigError
+from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.privacy.sensitivity import (
     fixed_weight,
     l2_sensitivity,
@@ -22,7 +23,6 @@ from orchestrator.privacy.sensitivity import (
     replacement_bound,
     weights_error,
 )
-from orchestrator.sharing.fixed_point import VectorFormat
 from tests.support import compute, share
 
 FORMAT = VectorFormat(update_bits=25, weight_bits=32, integer_bits=6)

@@ -12,11 +12,11 @@ from unittest.mock import patch
 import msgpack
 import numpy as np
 
-from orchestrator.engines.embedded import preprocessing
-from orchestrator.engines.embedded.preprocessing import Batch, Demand, deal
-from orchestrator.sharing import upload
-from orchestrator.sharing.message import Header
-from orchestrator.sharing.upload import share_update, unpack_upload
+from orchestrator.mpc.offline import correlations as preprocessing
+from orchestrator.mpc.offline.correlations import Batch, Demand, deal
+from orchestrator.wire import upload
+from orchestrator.wire.message import Header
+from orchestrator.wire.upload import share_update, unpack_upload
 
 FOLDER = Path(__file__).parent
 UPDATE = [0, 1, -1, 2**40, -(2**62)]

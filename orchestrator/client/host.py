@@ -1,0 +1,298 @@
+"""A client process: hosts some of the simulated clients and carries out the orchestrator's orders.
+
+A client's model, optimiser, graph and reply key live here only. What goes back to the orchestrator is what an order
+says: sealed uploads, confusion tables, and, where clients prepare together, their questions and answers.
+"""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from orchestrator.client.interface import Decoder, Encoder
+from orchestrator.config import Config
+from orchestrator.errors import PeerLostError, RunError, SafeGNNError
+from orchestrator.files import read_arrays, write_atomically
+from orchestrator.graphs.graph import Graph
+from orchestrator.methods import LocalMethod, method_class
+from orchestrator.wire.envelope import Keypair
+
+__all__ = [
+    "Answer",
+    "Ask",
+    "Deliver",
+    "Evaluate",
+    "Hear",
+    "Order",
+    "Restore",
+    "Save",
+    "Train",
+    "serve",
+    "single_threaded",
+]
+
+
+def single_threaded() -> None:
+    """One thread a process. The matrices are small, and idle worker threads spin on the cores that others need."""
+    import torch
+
+    torch.set_num_threads(1)
+    threadpool_limits(1)
+
+
+class Clients(dict[int, Any]):
+    """The clients of a process, each made when it is first asked for.
+
+    Attributes:
+        config: the whole configuration.
+    """
+
+    def __init__(self, graphs: Sequence[Graph], config: Config, method: type[LocalMethod] | None = None) -> None:
+        """Args: graphs: one a client; method: the clients' class, by default the one that the configuration names."""
+        super().__init__()
+        self._graphs, self.config = graphs, config
+        self._method = method or method_class(config.method.name)
+        self._keypairs: dict[int, Keypair] = {}
+
+    def __missing__(self, client: int) -> Any:
+        self[client] = self._method(self._graphs[client], self.config, client)
+        return self[client]
+
+    def keypair(self, client: int) -> Keypair:
+        """The key to which answers for this client are sealed; it lives as long as the process."""
+        if client not in self._keypairs:
+            self._keypairs[client] = Keypair()
+        return self._keypairs[client]
+
+
+class Order(ABC):
+    """What the orchestrator asks of a process; its members are those of the clients that are concerned."""
+
+    @abstractmethod
+    def carry_out(self, clients: Clients, connection: Connection) -> Any:
+        """Do it; returns the answer. What is ready earlier goes through the connection, as ("upload", ...)."""
+
+
+@dataclass(frozen=True)
+class Train(Order):
+    """Train the given clients of one cohort.
+
+    Attributes:
+        process: number of the process.
+        places: (slot, client).
+        keyed: whether the upload says to which key the client's answer is to be sealed.
+        audit: also returns the plaintext update, for simulations only.
+    """
+
+    process: int
+    round: int
+    places: Sequence[tuple[int, int]]
+    parameters: np.ndarray
+    encoder: Encoder
+    keyed: bool
+    audit: Encoder | None
+
+    def carry_out(self, clients: Clients, connection: Connection) -> None:
+        for batch in _batches(self.places, clients.config.clients.batch):
+            try:
+                members = [clients[c] for _, c in batch]
+                updates = type(members[0]).train_together(members, self.parameters)
+            except Exception as error:
+                for slot, c in batch:
+                    connection.send(("upload", (slot, c, self._missing(c, error), None)))
+                continue
+            for (slot, c), update in zip(batch, updates, strict=True):
+                arguments = (update.delta, update.norm, update.scores, self.round, slot, c)
+                key = {"reply_key": clients.keypair(c).public_key} if self.keyed else {}
+                try:
+                    plain = self.audit(*arguments) if self.audit else None
+                    upload = self.encoder(*arguments, **key)
+                except Exception as error:
+                    upload, plain = self._missing(c, error), None
+                connection.send(("upload", (slot, c, upload, plain)))
+
+    def _missing(self, client: int, error: Exception) -> SafeGNNError:
+        """What stands for the upload of a client that failed: the round can go on without it."""
+        if isinstance(error, SafeGNNError):
+            return error
+        return PeerLostError(f"client {client}", "local training", self.round, _where(error))
+
+
+@dataclass(frozen=True)
+class Deliver(Order):
+    """Open the answers that were made for each client alone.
+
+    Attributes:
+        answers: (slot, client, answer).
+        reveal: return what was opened, by slot, for simulations only.
+    """
+
+    round: int
+    answers: Sequence[tuple[int, int, Any]] = field(repr=False)
+    decoder: Decoder
+    reveal: bool
+
+    def carry_out(self, clients: Clients, connection: Connection) -> dict[int, np.ndarray]:
+        opened = {}
+        for slot, c, answer in self.answers:
+            model = self.decoder(answer, clients.keypair(c), self.round, slot, c)
+            clients[c].receive(model)
+            if self.reveal:
+                opened[slot] = model
+        return opened
+
+
+@dataclass(frozen=True)
+class Evaluate(Order):
+    """What each client says of a model on its own nodes; see `LocalMethod.evaluate`."""
+
+    members: Sequence[int]
+    parameters: np.ndarray
+    own: bool
+
+    def carry_out(self, clients: Clients, connection: Connection) -> dict[int, dict[str, Any]]:
+        return {c: clients[c].evaluate(self.parameters, self.own) for c in self.members}
+
+
+@dataclass(frozen=True)
+class Ask(Order):
+    """What each client asks all others in a step of their preparation."""
+
+    members: Sequence[int]
+    step: int
+
+    def carry_out(self, clients: Clients, connection: Connection) -> dict[int, Mapping[str, np.ndarray]]:
+        return {c: clients[c].ask(self.step) for c in self.members}
+
+
+@dataclass(frozen=True)
+class Answer(Order):
+    """Each member's answers to all others, by asker and member."""
+
+    members: Sequence[int]
+    step: int
+    questions: Mapping[int, Mapping[str, np.ndarray]] = field(repr=False)
+
+    def carry_out(self, clients: Clients, connection: Connection) -> dict[tuple[int, int], Mapping[str, np.ndarray]]:
+        return {
+            (asker, c): clients[c].answer(self.step, question)
+            for asker, question in self.questions.items()
+            for c in self.members
+            if c != asker
+        }
+
+
+@dataclass(frozen=True)
+class Hear(Order):
+    """The answers to each member's question."""
+
+    step: int
+    answers: Mapping[int, Sequence[Mapping[str, np.ndarray]]] = field(repr=False)
+
+    def carry_out(self, clients: Clients, connection: Connection) -> None:
+        for c, heard in self.answers.items():
+            clients[c].hear(self.step, heard)
+
+
+@dataclass(frozen=True)
+class Save(Order):
+    """Write the training states of some clients to one file; returns it by client."""
+
+    members: Sequence[int]
+    path: Path
+
+    def carry_out(self, clients: Clients, connection: Connection) -> dict[int, Path]:
+        _write_states(self.path, {c: clients[c].state_dict() for c in self.members})
+        return dict.fromkeys(self.members, self.path)
+
+
+@dataclass(frozen=True)
+class Restore(Order):
+    """Load the training state of each client from its file."""
+
+    files: Mapping[int, Path]
+
+    def carry_out(self, clients: Clients, connection: Connection) -> None:
+        """Raises RunError where a file does not hold it."""
+        for path in sorted(set(self.files.values())):
+            members = [c for c, file in self.files.items() if file == path]
+            for c, state in _read_states(path, members).items():
+                try:
+                    clients[c].load_state_dict(state)
+                except (KeyError, ValueError, TypeError) as error:
+                    reason = f"{path}: holds no training state of client {c}: {type(error).__name__}"
+                    raise RunError(reason) from error
+
+
+def serve(
+    connection: Connection, graphs: Sequence[Graph], config: Config, method: type[LocalMethod] | None = None
+) -> None:
+    """Main function of a client process: follow orders until the orchestrator's end closes. Arguments as `Clients`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    single_threaded()
+    clients = Clients(graphs, config, method)
+    while True:
+        try:
+            order: Order = connection.recv()
+        except (EOFError, ConnectionError):
+            return
+        try:
+            connection.send(("done", order.carry_out(clients, connection)))
+        except SafeGNNError as error:
+            connection.send(("refused", error))
+        except ConnectionError:
+            return  # the orchestrator has gone
+        except Exception as error:
+            connection.send(("failed", _where(error)))
+
+
+def _where(error: Exception) -> str:
+    """Where it happened, but not what was said: an exception's text may hold the client's data."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {Path(where.filename).name}, line {where.lineno}"
+
+
+def _batches(places: Sequence[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
+    """Consecutive places, at most `size` at a time; a client that stands twice trains in two batches."""
+    batch: list[tuple[int, int]] = []
+    for slot, client in places:
+        if len(batch) == size or any(client == other for _, other in batch):
+            yield batch
+            batch = []
+        batch.append((slot, client))
+    yield batch
+
+
+def _write_states(path: Path, states: Mapping[int, Mapping[str, Any]]) -> None:
+    """The states of several clients as one .npz: for each name and shape the values, stacked, and whose they are."""
+    groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for c, state in states.items():
+        for name, value in state.items():
+            groups.setdefault((name, np.shape(value)), []).append(c)
+    arrays: dict[str, Any] = {}
+    for (name, shape), owners in groups.items():
+        key = f"{name}/{'x'.join(map(str, shape))}"
+        arrays[f"{key}/clients"] = np.array(owners)
+        arrays[f"{key}/values"] = np.stack([states[c][name] for c in owners])
+    write_atomically(path, lambda file: np.savez(file, **arrays))
+
+
+def _read_states(path: Path, members: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """What `_write_states` wrote of these clients. Raises RunError for a file that cannot be read."""
+    arrays, states = read_arrays(path), dict[int, dict[str, Any]]({c: {} for c in members})
+    for key, owners in arrays.items():
+        group, _, what = key.rpartition("/")
+        if what == "clients":
+            for c, value in zip(owners.tolist(), arrays.get(f"{group}/values", ()), strict=False):
+                if c in states:
+                    states[c][group.rpartition("/")[0]] = value if value.ndim else value.item()
+    return states

@@ -1,0 +1,78 @@
+"""The embedded engine's part in a client's process: encode, share, seal.
+
+Plaintext goes in; what comes out is one envelope for each server, unreadable to whoever carries them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpc_programs.rules import RoundParameters
+from orchestrator.client.admission import admit
+from orchestrator.mpc.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat
+from orchestrator.wire.envelope import seal
+from orchestrator.wire.message import Header
+from orchestrator.wire.upload import Layout, share_update
+
+__all__ = ["SealingEncoder"]
+
+
+@dataclass(frozen=True)
+class SealingEncoder:
+    """Callable as `orchestrator.coordinator.engine.Encoder`; returns (envelope for server 0, envelope for server 1).
+
+    Attributes:
+        run: the number of the servers' start.
+        public_keys: of server 0 and server 1.
+        parameters, vectors: the public side of the round, and the format.
+        clip_norm: C; None where updates are not clipped.
+        program: what the servers do with the vectors.
+        confine: whether what cannot be encoded is brought into range, which runs with noise do, or refused.
+        counted: whether the client also shares whether its norm is at most C.
+    """
+
+    run: bytes
+    public_keys: tuple[bytes, bytes]
+    parameters: RoundParameters
+    vectors: VectorFormat
+    clip_norm: float | None
+    program: str = "assisted"
+    confine: bool = False
+    counted: bool = False
+
+    def __call__(
+        self,
+        delta: np.ndarray,
+        norm: float,
+        scores: Mapping[str, float | np.ndarray],
+        round: int,
+        slot: int,
+        client: int,
+        reply_key: bytes = b"",
+    ) -> tuple[bytes, bytes]:
+        """The norm that is shared is that of the update as it is shared, not the one given.
+
+        Under a personal rule the update is prepared for as many weights as the cohort has clients, which `parameters`
+        say, and the reply key travels inside both envelopes, where whoever carries them cannot change it.
+
+        Raises:
+            RangeError: an update is refused; see `admit`.
+        """
+        place = f"round {round}, client {client}"
+        update, named = admit(self.vectors, self.parameters, delta, scores, confine=self.confine, place=place)
+        values = [float(value) for score in named.values() for value in np.ravel(score)]
+        if self.clip_norm is not None:
+            length = self.vectors.norm(update)
+            values.append(length / self.clip_norm)
+            if self.counted:  # at `COUNT_BITS`, at which the servers add these up
+                values.append(math.ldexp(length <= self.clip_norm, COUNT_BITS - SCALAR_BITS))
+        headers = [Header(self.run, round, slot, client, server) for server in (0, 1)]
+        counted = self.counted and self.clip_norm is not None
+        layout = Layout.of_round(self.parameters, self.program, len(update), counted)
+        own_key = reply_key if self.parameters.personal else b""
+        first, second = share_update(update, values, headers, layout, own_key)
+        return seal(first, self.public_keys[0]), seal(second, self.public_keys[1])

@@ -1,0 +1,316 @@
+"""The simulated clients: a few processes that each host some of them.
+
+A client's model and optimiser live in one process only. What comes back from it is what the engine's encoder made of
+the update, so under the embedded engine the orchestrator sees sealed envelopes. A process writes the training states
+of its clients to a file when it is asked to, and the orchestrator's checkpoint says which file counts for which client.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.client.host import (
+    Answer,
+    Ask,
+    Deliver,
+    Evaluate,
+    Hear,
+    Order,
+    Restore,
+    Save,
+    Train,
+    serve,
+)
+from orchestrator.client.interface import Decoder, Encoder
+from orchestrator.config import Config
+from orchestrator.errors import PeerLostError, PeerTimeoutError, SafeGNNError
+from orchestrator.graphs.graph import Graph
+from orchestrator.methods import method_class
+
+__all__ = ["ClientPool", "Trained", "warm_up"]
+
+
+def warm_up() -> Any:
+    """Begin to import what client processes need, beside whatever the caller does; returns the context to start them.
+
+    All of them are forked from one helper process that has imported torch once and runs nothing else. It ends with
+    this process. Ctrl-C is for this process alone, so the helper is born with that signal blocked.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["orchestrator.client.host", "orchestrator.methods.fedavg"])
+    resource_tracker.ensure_running()  # would itself unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return context
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the caller's script: a new process would import it, and run it again where it has no `__name__` guard."""
+    main = sys.modules["__main__"]
+    hidden = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}
+    try:
+        for name in hidden:
+            setattr(main, name, None)
+        yield
+    finally:
+        for name, value in hidden.items():
+            setattr(main, name, value)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came back from one cohort besides its uploads.
+
+    Attributes:
+        audits: the plaintext uploads by slot where asked for, else empty.
+        missing: by slot, why a client has no upload: its training failed, or it refused to encode its update.
+        seconds: from the order to the last answer.
+    """
+
+    audits: dict[int, Any] = field(repr=False)
+    missing: dict[int, SafeGNNError]
+    seconds: float
+
+
+class ClientPool:
+    """Hosts all clients; client c lives in process c mod `processes`. A context manager."""
+
+    def __init__(self, graphs: Sequence[Graph], config: Config, host: Any = None) -> None:
+        """Start the processes; they read their graphs while the caller goes on.
+
+        Args:
+            graphs: one a client. Every process gets all of them, so many should be `Subgraphs`; it asks for that of
+                a client when this first takes part.
+            config: the whole configuration.
+            host: the function that runs in a process, for tests that need one to fail.
+        """
+        context = warm_up()
+        count = min(config.engine.client_processes, len(graphs))
+        # Processes import the client's class by where it is, and need not know the registry that this process has.
+        target = host or partial(serve, method=method_class(config.method.name))
+        self._timeout_sec = config.engine.training_timeout_sec
+        self._members: list[list[int]] = [list(range(k, len(graphs), count)) for k in range(count)]
+        self._connections: list[Connection] = []
+        self._processes = []
+        for _ in self._members:
+            ours, theirs = context.Pipe()
+            _limit_waiting(ours, self._timeout_sec)
+            process = context.Process(target=target, args=(theirs, graphs, config), daemon=True)
+            with _without_main():
+                process.start()
+            theirs.close()
+            self._connections.append(ours)
+            self._processes.append(process)
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid or 0 for process in self._processes]
+
+    def restore(self, states: Mapping[int, Path]) -> None:
+        """Give clients the training state of a checkpoint. Raises RunError for a file that cannot be read."""
+        files = [{c: states[c] for c in members if c in states} for members in self._members]
+        self._all("restoring", 0, {k: Restore(own) for k, own in enumerate(files)})
+
+    def save(self, round: int, clients: Iterable[int], folder: Path) -> dict[int, Path]:
+        """Write the training states of these clients, one file a process; returns each client's file."""
+        orders = {
+            k: Save(members, folder / f"client-process-{k}-round-{round}.npz")
+            for k, members in self._divided(clients).items()
+        }
+        return _merged(self._all("saving", round, orders))
+
+    def train(
+        self,
+        round: int,
+        cohort: Sequence[int],
+        parameters: np.ndarray,
+        encoder: Encoder,
+        deliver: Callable[[int, int, Any], None],
+        audit: Encoder | None = None,
+        keyed: bool = False,
+    ) -> Trained:
+        """Let the cohort train from the released model, float64 (d,).
+
+        Args:
+            encoder: applied to each update inside the client's process.
+            deliver: called with slot, client and what the encoder made, as soon as that client is done.
+            audit: a second encoder, whose results come back in `Trained.audits`.
+            keyed: whether every client will get an answer of its own, to be sealed to a key that the encoder is given.
+
+        Raises:
+            PeerLostError, PeerTimeoutError: naming the clients whose process failed.
+        """
+        started = time.perf_counter()
+        audits: dict[int, Any] = {}
+        missing: dict[int, SafeGNNError] = {}
+
+        def take(slot: int, client: int, upload: Any, plain: Any) -> None:
+            if isinstance(upload, SafeGNNError):
+                missing[slot] = upload
+                return
+            if audit:
+                audits[slot] = plain
+            deliver(slot, client, upload)
+
+        orders = {}
+        for k, members in self._divided(cohort).items():
+            places = [(slot, c) for slot, c in enumerate(cohort) if c in members]
+            orders[k] = Train(k, round, places, parameters, encoder, keyed, audit)
+        self._all("local training", round, orders, take)
+        return Trained(audits, dict(sorted(missing.items())), time.perf_counter() - started)
+
+    def deliver(
+        self, round: int, cohort: Sequence[int], answers: Mapping[int, Any], decoder: Decoder, reveal: bool = False
+    ) -> dict[int, np.ndarray]:
+        """Give clients of the cohort the answers to their uploads, which only they can open.
+
+        Args:
+            answers: by slot; who was left out of the round has none.
+            reveal: return what they opened, by slot; for simulations that are audited.
+
+        Raises:
+            ProtocolError: an answer is damaged or meant for somebody else.
+        """
+        orders = {}
+        for k, members in self._divided(cohort).items():
+            own = [(slot, c, answers[slot]) for slot, c in enumerate(cohort) if c in members and slot in answers]
+            orders[k] = Deliver(round, own, decoder, reveal)
+        return _merged(self._all("delivery", round, orders))
+
+    def evaluate(
+        self, round: int, clients: Iterable[int], parameters: np.ndarray, own: bool
+    ) -> dict[int, dict[str, Any]]:
+        """By client, what it says of a model on its own nodes; see `LocalMethod.evaluate`."""
+        orders = {k: Evaluate(members, parameters, own) for k, members in self._divided(clients).items()}
+        return _merged(self._all("evaluation", round, orders))
+
+    def prepare_together(self, step: int) -> int:
+        """One step of the clients' preparation: all ask, all answer all others, all hear.
+
+        The orchestrator carries the messages. Returns how many bytes of arrays they were, all together.
+        """
+        everybody = self._divided(range(sum(map(len, self._members))))
+        questions = _merged(self._all("preparation", 0, {k: Ask(own, step) for k, own in everybody.items()}))
+        questions = dict(sorted(questions.items()))
+        answers = _merged(
+            self._all("preparation", 0, {k: Answer(own, step, questions) for k, own in everybody.items()})
+        )
+        heard = {c: [answers[c, other] for other in questions if other != c] for c in questions}
+        self._all("preparation", 0, {k: Hear(step, {c: heard[c] for c in own}) for k, own in everybody.items()})
+        sent = sum(value.nbytes for question in questions.values() for value in question.values()) * (len(heard) - 1)
+        return sent + sum(value.nbytes for answer in answers.values() for value in answer.values())
+
+    def close(self) -> None:
+        """End all processes; safe to call twice."""
+        for connection in self._connections:
+            connection.close()
+        for process in self._processes:
+            process.kill()
+            process.join()
+        self._connections.clear()
+        self._processes.clear()
+
+    def __enter__(self) -> ClientPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _name(self, k: int) -> str:
+        numbers = self._members[k]
+        listed = ", ".join(map(str, numbers[:4])) + (", ..." if len(numbers) > 4 else "")
+        return f"client process {k} (clients {listed})"
+
+    def _divided(self, clients: Iterable[int]) -> dict[int, list[int]]:
+        """The processes that host some of these clients, and which."""
+        wanted = set(clients)
+        parts = {k: [c for c in members if c in wanted] for k, members in enumerate(self._members)}
+        return {k: members for k, members in parts.items() if members}
+
+    def _all(
+        self,
+        phase: str,
+        round: int,
+        orders: Mapping[int, Order],
+        take: Callable[..., None] = lambda *upload: None,
+    ) -> list[Any]:
+        """Give every process its order; returns their answers when all are done."""
+        for k, order in orders.items():
+            self._send(k, order, phase, round)
+        return self._answers(dict.fromkeys(orders, phase), round, take)
+
+    def _send(self, k: int, order: Any, phase: str, round: int) -> None:
+        try:
+            self._connections[k].send(order)
+        except BlockingIOError:
+            raise self._silent(k, phase, round) from None
+        except OSError:
+            self._answers({k: phase}, round)  # it has gone; hear first whether it said why
+            raise self._lost(k, phase, round) from None
+
+    def _answers(self, busy: dict[int, str], round: int, take: Callable[..., None] = lambda *upload: None) -> list[Any]:
+        waiting, answers = dict(busy), []
+        deadline = time.monotonic() + self._timeout_sec
+        while waiting:
+            ready = wait([self._connections[k] for k in waiting], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise self._silent(*next(iter(waiting.items())), round)
+            for k in [k for k in waiting if self._connections[k] in ready]:
+                try:
+                    kind, answer = self._connections[k].recv()
+                except BlockingIOError:
+                    raise self._silent(k, waiting[k], round) from None
+                except (EOFError, OSError):
+                    raise self._lost(k, waiting[k], round) from None
+                if kind == "refused":
+                    raise answer
+                if kind == "failed":
+                    raise PeerLostError(self._name(k), waiting[k], round, answer)
+                if kind == "upload":
+                    take(*answer)
+                    continue
+                answers.append(answer)
+                del waiting[k]
+        return answers
+
+    def _silent(self, k: int, phase: str, round: int) -> PeerTimeoutError:
+        reason = f"no answer within {self._timeout_sec:g} s (engine.training_timeout_sec)"
+        return PeerTimeoutError(self._name(k), phase, round, reason)
+
+    def _lost(self, k: int, phase: str, round: int) -> PeerLostError:
+        self._processes[k].join(timeout=1.0)
+        return PeerLostError(
+            self._name(k), phase, round, f"the process ended with status {self._processes[k].exitcode}"
+        )
+
+
+def _limit_waiting(connection: Connection, seconds: float) -> None:
+    """Let reads and writes of a pipe end in BlockingIOError where the other side stops in the middle of a message."""
+    limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+    with socket.socket(fileno=os.dup(connection.fileno())) as pipe:  # the limits belong to what both descriptors share
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            pipe.setsockopt(socket.SOL_SOCKET, option, limit)
+
+
+def _merged(parts: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
+    return {key: value for part in parts for key, value in part.items()}

@@ -1,0 +1,48 @@
+"""From the settings to an engine; the only place that knows all engines."""
+
+from __future__ import annotations
+
+from orchestrator.config import Config
+from orchestrator.coordinator.alone import NoEngine
+from orchestrator.coordinator.engine import Engine
+from orchestrator.coordinator.mpspdz import MpSpdzEngine
+from orchestrator.coordinator.plaintext import PlaintextEngine
+from orchestrator.coordinator.round_plan import RoundPlan
+from orchestrator.coordinator.two_servers import EmbeddedEngine
+
+__all__ = ["create_engine"]
+
+
+def create_engine(config: Config, commands: dict[str, list[str]] | None = None) -> Engine:
+    """The engine that `engine.name` asks for, with the plan of the settings; not started yet.
+
+    Args:
+        commands: how to start a role's process, as in `TwoServerEngine`.
+
+    Raises:
+        ConfigError: the settings do not fit each other, or what the engine needs is not there.
+    """
+    plan, chosen = RoundPlan.of(config), config.engine
+    if plan.parameters is None:
+        return NoEngine(plan)
+    if chosen.name == "plaintext":
+        return PlaintextEngine(plan)
+    if chosen.name == "mpspdz":
+        return MpSpdzEngine(
+            plan,
+            home=chosen.mpspdz_home,
+            startup_timeout_sec=chosen.startup_timeout_sec,
+            timeout_sec=chosen.timeout_sec,
+            ports=chosen.ports,
+            certificates=chosen.certificates,
+            commands=commands,
+        )
+    return EmbeddedEngine(
+        plan,
+        preprocessing=chosen.preprocessing,
+        startup_timeout_sec=chosen.startup_timeout_sec,
+        timeout_sec=chosen.timeout_sec,
+        ports=chosen.ports,
+        certificates=chosen.certificates,
+        commands=commands,
+    )

@@ -1,0 +1,368 @@
+"""The plan of a run's rounds: made once from the settings, and taken by engine, round loop and accountant alike.
+
+Rule, formats, sampler, clip bound, noise, privacy plan and error bound follow from one object, so that they cannot
+disagree: an engine was made from a plan, training refuses an engine of another one, and the servers compare the plan's
+digest. Noise and epsilon are two readings of the same fields.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from mpc_programs.rules import RULES, RoundParameters
+from orchestrator.config import Config
+from orchestrator.errors import ConfigError
+from orchestrator.mpc.fixed_point import COUNT_BITS, FAITHFUL_BITS, SCALAR_BITS, VectorFormat, clip_error
+from orchestrator.privacy.plan import PrivacyPlan, server_stddev
+from orchestrator.privacy.quantile import COUNT_SENSITIVITY
+from orchestrator.privacy.sensitivity import check_fixed_denominator, fixed_weight, l2_sensitivity, weights_error
+from orchestrator.registry import METHODS
+
+__all__ = ["Noise", "RoundPlan", "Terms"]
+
+_HIDING = 4
+"""In a smaller cohort without noise a member learns much of the others."""
+
+_LARGEST_RATIO = 2.0**20
+"""Update norms up to this many times the clip norm are clipped on shares; the documented domain of the clip."""
+
+_SAMPLERS: dict[str, Literal["fixed", "poisson"]] = {"distinct": "fixed", "poisson": "poisson"}
+"""What accountants know the ways of sampling as; there is none for sampling with replacement."""
+
+_FAITHFUL_FACTOR_ULP = 2
+"""Bound on the error of one factor by MP-SPDZ's softmax, exponential and division, in 2^-16 and before gain.
+
+Measured, not derived: over q from 1 to 30, gains from 1 to 107, clipped and unclipped updates, equal and far scores,
+at most a tenth of it was seen.
+"""
+
+_FINEST_NOISE_BITS = 40
+"""Noise of an accounted run is at least this many bits above the ring's grid; docs/privacy.md says what that gives."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is public about a round besides its cohort and may differ from round to round.
+
+    Attributes:
+        clip_norm: C; None where updates are not clipped.
+        noise_stddev: absolute standard deviation of the noise that each server adds to its share; 0 for none.
+        count_stddev: of the noise that each adds to the number of updates whose norm is at most C, which is released
+            too; None where they are not counted.
+    """
+
+    clip_norm: float | None = None
+    noise_stddev: float = 0.0
+    count_stddev: float | None = None
+
+    def check(self, parameters: RoundParameters) -> None:
+        """Raises ConfigError where a personal rule's updates would be clipped or noised: it has neither."""
+        if parameters.personal and self != Terms():
+            raise ConfigError(f"privacy: {parameters.rule} gives every client its own model, without clipping or noise")
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What the servers add to what is released, and what is claimed for it.
+
+    Attributes:
+        multiplier: sigma, relative to the L2 sensitivity of a round's aggregate; 0 for none.
+        servers: "each_full" or "split", as in `PrivacyPlan`.
+        sensitivity: "worst_case" or "bounded_weights", as in `l2_sensitivity`.
+        count_multiplier: of the number of updates within the clip bound, relative to that count's sensitivity; None
+            where they are not counted.
+        accountant: of the epsilon that is stated; None: none is.
+        delta: of (epsilon, delta)-differential privacy.
+        budget: the largest epsilon that may be reached; None for no limit.
+    """
+
+    multiplier: float = 0.0
+    servers: Literal["each_full", "split"] = "each_full"
+    sensitivity: Literal["worst_case", "bounded_weights"] = "worst_case"
+    count_multiplier: float | None = None
+    accountant: str | None = "rdp"
+    delta: float = 1e-5
+    budget: float | None = None
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """What every round of a run is; all of it public.
+
+    Attributes:
+        parameters: the public side of the arithmetic, for a cohort of the usual size and the usual clip bound; None
+            where a method aggregates nothing.
+        vectors: fixed-point format of updates and model.
+        clip_norm: C, with an adaptive bound that of one round; None where updates are not clipped.
+        noise: see `Noise`.
+        sampling: "distinct", "with_replacement" or "poisson".
+        clients: n, of whom cohorts are drawn.
+        min_cohort: the least number of clients whose round is released.
+        engine: "embedded", "mpspdz" or "plaintext": whose arithmetic it is.
+        program: what is done with the vectors; one of `mpc_programs.rules.PROGRAMS`.
+        protocol: of MP-SPDZ.
+        adaptive: whether the clip bound follows a quantile of the norms.
+    """
+
+    parameters: RoundParameters | None
+    vectors: VectorFormat
+    clip_norm: float | None = None
+    noise: Noise = Noise()
+    sampling: Literal["distinct", "with_replacement", "poisson"] = "distinct"
+    clients: int = 2**20
+    min_cohort: int = 0
+    engine: str = "embedded"
+    program: str = "assisted"
+    protocol: Literal["semi2k", "dealer-ring"] = "semi2k"
+    adaptive: bool = False
+
+    @classmethod
+    def of(cls, config: Config) -> RoundPlan:
+        """The plan of the settings.
+
+        Raises:
+            ConfigError: the settings do not fit each other, naming those at fault.
+        """
+        federation, privacy, chosen = config.federation, config.privacy, config.engine
+        vectors = VectorFormat(config.sharing.update_bits, config.sharing.weight_bits, config.sharing.integer_bits)
+        plan = cls(
+            parameters=_parameters(config, vectors),
+            vectors=vectors,
+            clip_norm=privacy.clip_norm,
+            noise=Noise(
+                privacy.noise_multiplier,
+                privacy.noise,
+                privacy.sensitivity,
+                privacy.quantile.bit_noise_multiplier if privacy.clip == "quantile" else None,
+                privacy.accountant,
+                privacy.delta,
+                privacy.epsilon_budget,
+            ),
+            sampling=federation.sampling,
+            clients=config.clients.count,
+            min_cohort=_min_cohort(config),
+            engine=chosen.name,
+            program=chosen.program,
+            protocol=chosen.protocol,
+            adaptive=privacy.clip == "quantile",
+        )
+        if plan.parameters is not None:
+            plan.privacy, plan.terms  # noqa: B018 - what cannot be accounted for, or does not fit, is refused here
+        return plan
+
+    @property
+    def rule(self) -> RoundParameters:
+        """`parameters`, of a plan that has a round to compute. Raises ConfigError where there is none."""
+        if self.parameters is None:
+            raise ConfigError("method.name: this method aggregates nothing, so there is no round to compute")
+        return self.parameters
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the plan, for servers to compare; hexadecimal."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+    def at(self, clip_norm: float | None) -> RoundPlan:
+        """The plan of a round with this clip bound; sensitivity and noise follow."""
+        return self if clip_norm == self.clip_norm else replace(self, clip_norm=clip_norm)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What is public about a round and follows from the clip bound.
+
+        Raises:
+            ConfigError: the noise does not fit, or that of the count of updates within the bound is too coarse.
+        """
+        if self.parameters is None:
+            return Terms()
+        self.vectors.check_noise(self._stddev)
+        if not self.adaptive:
+            return Terms(self.clip_norm, self._stddev)
+        if self.noise.multiplier == 0 or self.noise.count_multiplier is None:
+            return Terms(self.clip_norm, 0.0, 0.0)
+        count_stddev = server_stddev(self.noise.count_multiplier, COUNT_SENSITIVITY, self.noise.servers)
+        finest, largest = 2.0 ** (_FINEST_NOISE_BITS - COUNT_BITS), 2.0 ** (63 - COUNT_BITS) / 40
+        if not finest <= count_stddev <= largest:
+            raise ConfigError(
+                f"privacy.quantile.bit_noise_multiplier = {self.noise.count_multiplier:g}: noise of {count_stddev:g} "
+                f"on the count from each server; expected {finest:g} to {largest:g}"
+            )
+        return Terms(self.clip_norm, self._stddev, count_stddev)
+
+    @cached_property
+    def privacy(self) -> PrivacyPlan | None:
+        """What the run may claim; None without noise, without an accountant, or where none is valid for what is run.
+
+        Raises:
+            ConfigError: the noise is too fine for the ring's grid, the budget does not allow a single round, or nothing
+                can watch over it.
+        """
+        noise, sampler = self.noise, _SAMPLERS.get(self.sampling)
+        if noise.multiplier == 0 or noise.accountant is None or sampler is None:
+            return None
+        if not self._proven:
+            if noise.budget is not None:
+                raise ConfigError(
+                    "privacy.epsilon_budget: no epsilon is proven for MP-SPDZ's arithmetic and for engine.program = "
+                    "faithful; choose engine.name = embedded with another program"
+                )
+            return None
+        plan = PrivacyPlan(
+            sampler=sampler,
+            clients=self.clients,
+            cohort=self.rule.cohort,
+            noise_multiplier=noise.multiplier,
+            delta=noise.delta,
+            accountant=noise.accountant,
+            noise=noise.servers,
+            sensitivity=self.sensitivity,
+            bit_noise_multiplier=noise.count_multiplier,
+        )
+        if math.ldexp(plan.server_stddev, self.vectors.model_bits) < 2.0**_FINEST_NOISE_BITS:
+            raise ConfigError(
+                f"privacy.noise_multiplier = {noise.multiplier:g}: each server's noise of {plan.server_stddev:.3g} "
+                f"is below 2^{_FINEST_NOISE_BITS} steps of the ring's grid, too coarse to be accounted as Gaussian; "
+                "raise it, or set privacy.accountant to null"
+            )
+        if noise.budget is not None and (first := plan.epsilon(1)) is not None and first > noise.budget:
+            raise ConfigError(
+                f"privacy.epsilon_budget = {noise.budget:g} does not allow a single round, which costs epsilon "
+                f"{first:.4g} at privacy.delta = {noise.delta:g}"
+            )
+        return plan
+
+    @property
+    def _proven(self) -> bool:
+        """Whether the sensitivity's proof covers the arithmetic, docs/privacy.md: what plaintext simulates it does."""
+        return self.engine == "plaintext" or (self.engine == "embedded" and self.program != "faithful")
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """L2 sensitivity of one round's aggregate, absolute; there is a clip bound wherever there is noise."""
+        assert self.clip_norm is not None
+        poisson = self.sampling == "poisson"
+        return l2_sensitivity(
+            self.rule,
+            self.clip_norm,
+            self.vectors,
+            self.noise.sensitivity,
+            "poisson" if poisson else "fixed",
+            largest_cohort=self.clients if poisson else None,
+            least_cohort=None if poisson else self.min_cohort,
+        )
+
+    @property
+    def _stddev(self) -> float:
+        """Absolute standard deviation of each server's noise on the aggregate; 0 for none."""
+        if self.noise.multiplier == 0:
+            return 0.0
+        return server_stddev(self.noise.multiplier, self.sensitivity, self.noise.servers)
+
+    def clip_limits(self) -> tuple[float, float]:
+        """The least and the largest adaptive clip bound.
+
+        Norms of up to 2^20 times the bound can be clipped on shares, no norm reaches the format's limit, and the noise
+        that belongs to the bound must be fine enough and fit.
+        """
+        low, high = self.vectors.limit / _LARGEST_RATIO, self.vectors.limit
+        # Noise is an affine function of the bound; see `l2_sensitivity`.
+        least, most = (self.at(bound)._stddev for bound in (low, high))
+        if slope := (most - least) / (high - low):
+            finest, largest = 2.0 ** (_FINEST_NOISE_BITS - self.vectors.model_bits), self.vectors.limit / 10
+            at = [low + (stddev - least) / slope for stddev in (finest * (1 + 1e-9), largest * (1 - 1e-9))]
+            low, high = max(low, at[0]), min(high, at[1])
+        return low, high
+
+    def error_bound(self, cohort: int, largest_coordinate: float) -> float:
+        """Bound on |released - float64| per coordinate of a round, without noise, for the plan's engine.
+
+        MP-SPDZ's `assisted` and `scalar-first` keep the embedded engine's. Its `faithful` rounds at 2^-16: the factors
+        as measured, the updates once when they enter and once in each of two products, weights adding up to one.
+        By `VectorFormat.error_bound`, from the sum of the factors' errors: of FED-PUB's personal models
+        `Similarity.error_ulp`, of other rules that of the weights and `clip_error`. The embedded engine's `faithful`
+        also truncates elements, when they are lifted, clipped and then weighed, and their sum: (q + 2) 2^-32 +
+        2^-model_bits more.
+
+        Args:
+            cohort: how many clients take part.
+            largest_coordinate: of their updates, in size.
+        """
+        parameters, vectors = self.rule, self.vectors
+        if parameters.personal:
+            error_ulp = replace(parameters, cohort=max(1, cohort)).similarities.error_ulp
+            return vectors.error_bound(cohort, largest_coordinate, factors=error_ulp * 2.0**-SCALAR_BITS)
+        if parameters.expected is None:
+            total, weights = 1.0, weights_error(parameters, cohort)
+        else:
+            weight, error = fixed_weight(parameters)
+            total, weights = cohort * weight, cohort * error
+        factors = weights + clip_error(cohort, total)
+        bound = vectors.error_bound(cohort, largest_coordinate, factors=factors, total=total)
+        if self.program == "faithful" and self.engine == "mpspdz":
+            factor = (1 + parameters.gain) * _FAITHFUL_FACTOR_ULP
+            bound += (cohort * largest_coordinate * factor + 3 * cohort) * 2.0**-FAITHFUL_BITS
+        elif self.program == "faithful":
+            bound += (cohort + 2 * total) * 2.0**-SCALAR_BITS + 2.0**-vectors.model_bits
+        return bound
+
+
+def _min_cohort(config: Config) -> int:
+    """The least number of clients whose round is released; see `FederationConfig.min_cohort`."""
+    federation, privacy = config.federation, config.privacy
+    if federation.min_cohort is not None:
+        return federation.min_cohort
+    if federation.sampling == "poisson":
+        return 0
+    if privacy.noise_multiplier > 0 and privacy.sensitivity == "bounded_weights":
+        return federation.cohort
+    return min(federation.cohort, _HIDING)
+
+
+def _parameters(config: Config, vectors: VectorFormat) -> RoundParameters | None:
+    """The public side of the round's arithmetic; None where nothing is aggregated."""
+    rule = METHODS[config.method.name].rule
+    if rule is None:
+        return None
+    clip_norm = config.privacy.clip_norm
+    if clip_norm is not None and clip_norm * _LARGEST_RATIO < vectors.limit:
+        raise ConfigError(
+            f"privacy.clip_norm = {clip_norm:g} is too small: with sharing.integer_bits = "
+            f"{config.sharing.integer_bits} it must be at least {vectors.limit / _LARGEST_RATIO:g}"
+        )
+    if RULES[rule].personal:
+        _check_personal(config)
+    fixed = config.federation.sampling == "poisson" and config.privacy.sensitivity == "bounded_weights"
+    parameters = RoundParameters(
+        rule=rule,
+        cohort=config.federation.cohort,
+        lam=config.method.lam,
+        tau=config.method.tau,
+        fairness_max=config.method.score_max,
+        ratio_max=None if clip_norm is None else vectors.limit / clip_norm,
+        expected=config.federation.cohort if fixed else None,
+        embedding=config.model.hidden if rule == "fedpub" else 0,
+        similarity=config.method.similarity,
+    )
+    check_fixed_denominator(parameters)
+    return parameters
+
+
+def _check_personal(config: Config) -> None:
+    """Raises ConfigError, naming all settings at fault, where a personal rule meets what it is not defined for."""
+    engine, privacy = config.engine, config.privacy
+    wrong = {
+        "engine.name = mpspdz": engine.name == "mpspdz",
+        f"engine.program = {engine.program}": engine.name == "embedded" and engine.program != "assisted",
+        f"privacy.clip_norm = {privacy.clip_norm}": privacy.clip_norm is not None,
+        f"privacy.noise_multiplier = {privacy.noise_multiplier:g}": privacy.noise_multiplier > 0,
+    }
+    if found := [setting for setting, is_set in wrong.items() if is_set]:
+        raise ConfigError(
+            f"method.name = {config.method.name} gives every client its own model and does not go with "
+            f"{', '.join(found)}"
+        )

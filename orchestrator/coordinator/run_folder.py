@@ -1,0 +1,302 @@
+"""The run folder: resolved configuration, environment, metrics, costs, checkpoint, model.
+
+    config.yaml  environment.json  metrics.jsonl  metrics.csv  costs.csv  weights.csv  model.pt  *.png
+    checkpoint/state.npz            round, released model, clip bound, and which client file counts
+    checkpoint/client-7-round-12.npz
+    checkpoint/privacy.json         what has been released so far, written before each release
+
+A file that replaces another is written beside it, flushed to the disk and renamed, so a crash or a full disk leaves
+the last good one. Lines of rounds after the checkpoint are dropped on resume, also one that a crash cut short.
+
+Folder and files are their owner's alone (modes 0700 and 0600): every cohort follows from the seed in `config.yaml`, and
+the checkpoint holds the simulated clients' own models. TensorBoard's logs, and the table of methods compared, are
+protected by the folder only.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib import metadata
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.config import Config, load_config
+from orchestrator.errors import RunError
+from orchestrator.files import private, read_arrays, write_atomically
+
+__all__ = ["Checkpoint", "RunFolder"]
+
+_LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography", "dp-accounting", "opendp")
+_PRIVACY = "privacy.json"
+_PREPARATION = "preparation.json"
+_EVALUATION = "evaluation/"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run stands after a round.
+
+    Attributes:
+        round: rounds completed.
+        parameters: the released model, float64 (d,).
+        states: file of each client's training state, for clients that ever took part.
+        clip_norm: C of the next round; None where updates are not clipped.
+        evaluations: what each client last said of its model, where clients evaluate; see `LocalMethod.evaluate`.
+    """
+
+    round: int
+    parameters: np.ndarray
+    states: Mapping[int, Path]
+    clip_norm: float | None = None
+    evaluations: Mapping[int, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+
+
+class RunFolder:
+    """One run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, config: Config, name: str | None = None) -> RunFolder:
+        """A new folder `<run.dir>/<data>-<method>-<engine>-<time>`, or with the given name; holds the configuration.
+
+        Its mode is 0700; `run.dir` is made where it is missing, and else left as it is.
+
+        Raises:
+            RunError: it cannot be created.
+        """
+        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+        stem = name or f"{config.data.name}-{config.method.name}-{config.engine.name}-{stamp}"
+        path = config.run.dir / stem
+        attempt = 1
+        try:
+            config.run.dir.mkdir(parents=True, exist_ok=True)
+            while True:
+                try:
+                    path.mkdir(mode=0o700)
+                    break
+                except FileExistsError:
+                    attempt += 1
+                    path = config.run.dir / f"{stem}-{attempt}"
+            (path / "checkpoint").mkdir(mode=0o700)
+        except OSError as error:
+            raise RunError(f"{error.filename or path}: cannot be created: {error.strerror or error}") from error
+        folder = cls(path)
+        folder._write_text("config.yaml", config.to_yaml())
+        folder._write_text("environment.json", json.dumps(_environment(), indent=2) + "\n")
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> tuple[RunFolder, Config]:
+        """An existing run and its configuration. Raises RunError if it is none."""
+        if not (path / "config.yaml").is_file():
+            raise RunError(f"{path}: no run folder; it holds no config.yaml")
+        return cls(path), load_config(file=path / "config.yaml")
+
+    @property
+    def state_dir(self) -> Path:
+        return self.path / "checkpoint"
+
+    def append(self, record: Mapping[str, Any], costs: Mapping[str, Any]) -> None:
+        """Add one round's metrics (nested; JSON) and costs (flat)."""
+        self._append_text("metrics.jsonl", json.dumps(record) + "\n")
+        self._append_row("metrics.csv", _flat(record))
+        self._append_row("costs.csv", costs)
+
+    def records(self) -> list[dict[str, Any]]:
+        """All rounds' metrics so far. Raises RunError for a damaged file."""
+        path = self.path / "metrics.jsonl"
+        try:
+            return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path}: cannot be read: {error}") from error
+
+    def costs(self) -> list[dict[str, float]]:
+        """All rounds' costs so far. Raises RunError for a damaged file."""
+        path = self.path / "costs.csv"
+        if not path.exists():
+            return []
+        try:
+            with open(path, newline="") as file:
+                return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+        except (OSError, ValueError, TypeError, csv.Error) as error:  # TypeError: a row of another length
+            raise RunError(f"{path}: cannot be read: {error}") from error
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Replace the checkpoint, then remove client files that it no longer names."""
+        clients = sorted(checkpoint.states)
+        fields: dict[str, Any] = {
+            "round": np.array(checkpoint.round),
+            "parameters": checkpoint.parameters,
+            "clients": np.array(clients, dtype=np.int64),
+            "files": np.array([checkpoint.states[client].name for client in clients], dtype=np.str_),
+        }
+        if checkpoint.clip_norm is not None:
+            fields["clip_norm"] = np.array(checkpoint.clip_norm)
+        if evaluated := sorted(checkpoint.evaluations):
+            fields["evaluated"] = np.array(evaluated, dtype=np.int64)
+            for name in checkpoint.evaluations[evaluated[0]]:
+                fields[_EVALUATION + name] = np.stack([checkpoint.evaluations[c][name] for c in evaluated])
+        write_atomically(self.state_dir / "state.npz", lambda file: np.savez(file, **fields))
+        kept = {path.name for path in checkpoint.states.values()} | {"state.npz", _PRIVACY}
+        for path in self.state_dir.iterdir():
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
+
+    def load(self) -> Checkpoint | None:
+        """The checkpoint, with everything after it dropped from the records; None if no round was completed.
+
+        Raises:
+            RunError: the checkpoint is damaged, or the records hold fewer rounds than it.
+        """
+        path = self.state_dir / "state.npz"
+        if not path.exists():
+            self._truncate(0)
+            return None
+        arrays = read_arrays(path)
+        try:
+            clients, files = arrays["clients"].tolist(), arrays["files"].tolist()
+            states = {client: self.state_dir / name for client, name in zip(clients, files, strict=True)}
+            clip_norm = float(arrays["clip_norm"]) if "clip_norm" in arrays else None
+            said = {key.removeprefix(_EVALUATION): arrays[key] for key in arrays if key.startswith(_EVALUATION)}
+            evaluations = {
+                c: {name: values[k] for name, values in said.items()}
+                for k, c in enumerate(arrays["evaluated"].tolist() if said else [])
+            }
+            checkpoint = Checkpoint(int(arrays["round"]), arrays["parameters"], states, clip_norm, evaluations)
+        except (ValueError, TypeError, KeyError) as error:
+            raise RunError(f"{path}: is no checkpoint of this program: {error}") from error
+        self._truncate(checkpoint.round)
+        return checkpoint
+
+    def save_weights(self, cohort: Sequence[int], weights: np.ndarray) -> None:
+        """Replace `weights.csv`: in row i, how much client i took from each client in the last aggregation.
+
+        Args:
+            cohort: the q clients, in the order of rows and columns.
+            weights: float64, shape (q, q).
+        """
+        lines = [",".join(["client", *map(str, cohort)])]
+        lines += [",".join([str(c), *map(repr, row)]) for c, row in zip(cohort, weights.tolist(), strict=True)]
+        self._write_text("weights.csv", "\n".join(lines) + "\n")
+
+    def weights(self) -> tuple[list[int], np.ndarray] | None:
+        """What `save_weights` wrote last; None if nobody knows the weights. Raises RunError for a damaged file."""
+        path = self.path / "weights.csv"
+        if not path.exists():
+            return None
+        try:
+            rows = [line.split(",") for line in path.read_text(encoding="utf-8").splitlines()]
+            clients = [int(cell) for row in rows[:1] for cell in row[1:]]
+            if not clients or [row[:1] for row in rows[1:]] != [[str(c)] for c in clients]:
+                raise ValueError("expected one row for each client of the first line")
+            weights = np.array([[float(cell) for cell in row[1:]] for row in rows[1:]])
+            return clients, weights.reshape(len(clients), len(clients))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path}: cannot be read: {error}") from error
+
+    def save_preparation(self, facts: Mapping[str, float]) -> None:
+        """Write `preparation.json`: steps, seconds and bytes of what clients did together before the first round."""
+        self._write_text(_PREPARATION, json.dumps(facts, indent=2) + "\n")
+
+    def preparation(self) -> dict[str, float] | None:
+        """What `save_preparation` wrote; None if there was none. Raises RunError for a damaged file."""
+        path = self.path / _PREPARATION
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path}: cannot be read: {error}") from error
+
+    def save_privacy(self, state: Mapping[str, Any]) -> None:
+        """Replace what is known to have been released; called before a release, so that no crash forgets one."""
+        text = json.dumps(state) + "\n"
+        write_atomically(self.state_dir / _PRIVACY, lambda file: file.write(text.encode()) and None)
+
+    def load_privacy(self) -> dict[str, Any] | None:
+        """What `save_privacy` wrote last; None if nothing was released. Raises RunError for a damaged file."""
+        path = self.state_dir / _PRIVACY
+        if not path.exists():
+            return None
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path}: cannot be read, it is damaged: {error}") from error
+        if not isinstance(state, dict):
+            raise RunError(f"{path}: is no privacy state of this program")
+        return state
+
+    def _truncate(self, rounds: int) -> None:
+        """Keep the lines of the first `rounds` rounds; a last line cut short by a crash goes too."""
+        for name, header in (("metrics.jsonl", 0), ("metrics.csv", 1), ("costs.csv", 1)):
+            path = self.path / name
+            try:
+                lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            except OSError as error:
+                raise RunError(f"{path}: cannot be read: {error.strerror or error}") from error
+            kept = lines[: rounds + header] if rounds else []
+            if rounds and (len(kept) < rounds + header or not kept[-1].endswith(b"\n")):
+                raise RunError(f"{path}: holds fewer rounds than the checkpoint ({rounds}); it was changed")
+            if kept != lines:
+                write_atomically(path, methodcaller("writelines", kept))
+
+    def _write_text(self, name: str, text: str) -> None:
+        write_atomically(self.path / name, lambda file: file.write(text.encode()) and None)
+
+    def _append_text(self, name: str, text: str) -> None:
+        path = self.path / name
+        try:
+            with open(path, "a", encoding="utf-8", opener=private) as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())  # or a power failure could leave the checkpoint without its lines
+        except OSError as error:
+            raise RunError(
+                f"{path}: cannot be written: {error.strerror or error}; the last checkpoint stands"
+            ) from None
+
+    def _append_row(self, name: str, row: Mapping[str, Any]) -> None:
+        path = self.path / name
+        fresh = not path.exists() or path.stat().st_size == 0
+        cells = ["" if value is None else str(value) for value in row.values()]
+        self._append_text(name, (",".join(row) + "\n" if fresh else "") + ",".join(cells) + "\n")
+
+
+def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers only, nested names joined with '_': `val_accuracy`; lists are left out."""
+    row: dict[str, Any] = {}
+    for key, value in record.items():
+        if isinstance(value, list):
+            continue
+        if isinstance(value, Mapping):
+            if key != "undefined":
+                row.update({f"{key}_{name}": item for name, item in _flat(value).items()})
+        else:
+            row[key] = value
+    return row
+
+
+def _environment() -> dict[str, Any]:
+    versions: dict[str, str | None] = {}
+    for library in _LIBRARIES:
+        try:
+            versions[library] = metadata.version(library)
+        except metadata.PackageNotFoundError:
+            versions[library] = None
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "libraries": versions,
+    }

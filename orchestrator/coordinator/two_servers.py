@@ -1,0 +1,459 @@
+"""Two servers as the orchestrator sees them: two or three processes, sealed envelopes in, a released model out.
+
+The orchestrator carries ciphertexts and reconstructs the noisy model from two noisy shares; it sees no other share.
+Under a personal rule it sees none: it carries ciphertexts to the clients as well.
+All processes run on one machine. Every connection is mutual TLS 1.3 with a certificate for each role, see `tls`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+
+import orchestrator.errors as errors
+from orchestrator.client.opening import OpeningDecoder
+from orchestrator.client.sealing import SealingEncoder
+from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
+from orchestrator.coordinator.round_plan import RoundPlan, Terms
+from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
+from orchestrator.mpc.fixed_point import COUNT_BITS
+from orchestrator.mpc.openings import release
+from orchestrator.mpc.shares import VectorShare
+from orchestrator.server.reception import hearsay
+from orchestrator.transport.bootstrap import Assignment
+from orchestrator.transport.channel import STARTUP, Channel, Position, await_events, connect, ready
+from orchestrator.transport.tls import Identity, create_certificates
+from orchestrator.wire.orders import Address, Aggregate, Announcement, Order, Prepare, Settle, Setup, Submit
+from orchestrator.wire.upload import Layout
+
+__all__ = ["EmbeddedEngine", "TwoServerEngine"]
+
+_HOST = "127.0.0.1"
+
+_WAITING_BYTES = 1 << 22
+"""When uploads of so many bytes wait at both servers together, these agree on them and absorb them."""
+
+
+@dataclass
+class _Child:
+    role: str
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+    ready: dict[str, Any] = field(default_factory=dict)
+
+    def last_words(self) -> str:
+        """Why the process ended, as far as it said so."""
+        code = self.process.poll()
+        self.log.seek(0)
+        lines = self.log.read().decode(errors="replace").strip().splitlines()
+        ended = "closed the connection" if code is None else f"the process ended with status {code}"
+        return f"{ended} ({lines[-1]})" if lines else ended
+
+
+class TwoServerEngine(Engine):
+    """Two server processes on this machine, and a dealer process where asked for; what they run is the subclass's."""
+
+    def __init__(
+        self,
+        plan: RoundPlan,
+        modules: dict[str, str],
+        settings: dict[str, str],
+        *,
+        startup_timeout_sec: float = 120.0,
+        timeout_sec: float = 60.0,
+        ports: tuple[int, int, int] | None = None,
+        certificates: Path | None = None,
+        commands: dict[str, list[str]] | None = None,
+    ) -> None:
+        """
+        Args:
+            plan: of the rounds.
+            modules: the roles, and which module each one's process runs.
+            settings: what else the servers must know, and must hold alike.
+            startup_timeout_sec: longest start: of all processes until they listen, then of each connection and message
+                until both servers are ready.
+            timeout_sec: longest silence of a peer in a round.
+            ports: for server 0, server 1 and the dealer; None takes free ones.
+            certificates: a folder of `create_certificates`; None makes certificates for the session and keeps none.
+            commands: how to start a role's process, for tests that need one to fail.
+
+        Raises:
+            ConfigError: the noise does not fit the vector format, a personal rule is not computed in this way, or a
+                certificate is not fit for use.
+        """
+        self.plan, self._parameters, self._vectors = plan, plan.rule, plan.vectors
+        self._program, self._settings = plan.program, settings
+        self._usual = plan.terms
+        self._usual.check(self._parameters)
+        if self._parameters.personal and plan.program != "assisted":
+            raise ConfigError(f"engine.program = {plan.program}: {self._parameters.rule} is computed by assisted only")
+        self._startup_timeout_sec, self._timeout_sec = startup_timeout_sec, timeout_sec
+        self._roles = list(modules)
+        self._ports = dict(zip(("server 0", "server 1", "dealer"), ports or (0, 0, 0), strict=True))
+        self._certificates = certificates
+        if certificates is not None:
+            for role in (*self._roles, "orchestrator"):
+                Identity.load(certificates, role)
+        self._commands = {role: [sys.executable, "-m", module] for role, module in modules.items()} | (commands or {})
+        self._children: dict[str, _Child] = {}
+        self._channels: dict[str, Channel] = {}
+        self._position = Position()
+        self._encoder: SealingEncoder | None = None
+        self._decoder: OpeningDecoder | None = None
+        self._announced = self._announcement(self._parameters.cohort, self._usual)
+        self._prepared = self._upload_bytes = self._waiting_bytes = 0
+        self._unsettled: list[list[int]] = []
+        self._left_out: dict[int, str] = {}
+
+    @property
+    def encoder(self) -> SealingEncoder:
+        if self._encoder is None:
+            raise RuntimeError("the engine has not been started")
+        return self._encoder
+
+    @property
+    def decoder(self) -> OpeningDecoder:
+        if self._decoder is None:
+            raise RuntimeError("the engine has not been started")
+        return self._decoder
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids by role."""
+        return {role: child.process.pid for role, child in self._children.items()}
+
+    def start(self, parameters: np.ndarray) -> None:
+        """Start the processes and give both servers the public model, float64 (d,).
+
+        Starting again, after a round that failed, replaces them by new ones: masks that may have been opened are gone
+        with the processes that held them, and envelopes sealed for the old ones fit nowhere.
+        """
+        self.close()
+        self._position = Position("start", 0)
+        self._prepared = 0
+        self._announced = self._announcement(self._parameters.cohort, self._usual)
+        run, session = secrets.token_bytes(16), secrets.token_bytes(16)
+        model = self._vectors.encode_model(parameters).astype("<u8").tobytes()
+        self._length, settings = len(parameters), self._session_settings(len(parameters))
+        try:
+            with self._folder() as folder:
+                identity = Identity.load(folder, "orchestrator")
+                for role in self._roles:
+                    self._spawn(role, session, folder)
+                deadline = time.monotonic() + self._startup_timeout_sec
+                for child in self._children.values():
+                    self._await_ready(child, deadline)
+            addresses = {role: (_HOST, child.ready["port"]) for role, child in self._children.items()}
+            for role in ("server 0", "server 1"):
+                self._channels[role] = connect(
+                    addresses[role], identity, session, role, self._position, self._startup_timeout_sec
+                )
+            # Only now: a server that has its orders connects to the other one, which must know its orchestrator first.
+            order = Setup(
+                run,
+                self._program,
+                self.plan.digest,
+                self._announced,
+                self.plan.min_cohort,
+                self._vectors,
+                settings,
+                model,
+                Address(*addresses["server 1"]),
+                Address(*addresses["dealer"]) if "dealer" in addresses else None,
+            )
+            for channel in self._channels.values():
+                channel.send_message(order.message())
+            self._collect("ready")
+            for channel in self._channels.values():
+                channel.end_startup(self._timeout_sec)
+        except BaseException:
+            self.close()
+            raise
+        first, second = (bytes.fromhex(self._children[role].ready["public_key"]) for role in ("server 0", "server 1"))
+        self._encoder = SealingEncoder(
+            run,
+            (first, second),
+            self._parameters,
+            self._vectors,
+            self._usual.clip_norm,
+            self._program,
+            confine=self._usual.noise_stddev > 0,
+            counted=self._usual.count_stddev is not None,
+        )
+        self._decoder = OpeningDecoder(run, self._vectors, len(parameters))
+
+    def _session_settings(self, length: int) -> dict[str, Any]:
+        """What the servers must know and hold alike, once for each start; what it makes, `close` removes.
+
+        Args:
+            length: d, the number of model parameters.
+        """
+        return self._settings
+
+    def prepare(self, round: int, size: int, terms: Terms | None = None) -> None:
+        terms = terms or self._usual
+        self._vectors.check_noise(terms.noise_stddev)
+        terms.check(self._parameters)
+        self._announced = self._announcement(size, terms)
+        self._send(Prepare(round, self._announced))
+        self._encoder = replace(
+            self.encoder,
+            parameters=replace(self._parameters, cohort=size),
+            clip_norm=terms.clip_norm,
+            counted=terms.count_stddev is not None,
+        )
+        self._prepared = round
+
+    def _announcement(self, size: int, terms: Terms) -> Announcement:
+        """What the servers must know, and hold alike, about a round before its uploads."""
+        parameters = replace(self._parameters, cohort=size)
+        if terms.clip_norm != self._usual.clip_norm:
+            ratio = None if terms.clip_norm is None else self._vectors.limit / terms.clip_norm
+            # A power of two, so that rounds whose clip bounds are alike are one program.
+            parameters = replace(parameters, ratio_max=ratio and 2.0 ** math.ceil(math.log2(ratio)))
+        return Announcement(parameters, terms.noise_stddev, terms.count_stddev)
+
+    @property
+    def layout(self) -> Layout:
+        """What an upload of the round that was prepared last holds; valid after `start`."""
+        counted = self._announced.count_stddev is not None
+        return Layout.of_round(self._announced.parameters, self._program, self._length, counted)
+
+    def submit(self, round: int, slot: int, client: int, upload: tuple[bytes, bytes]) -> None:
+        """As every engine. What has another length than an upload of this round goes to no server."""
+        self._position.enter("upload", round)
+        layout = self.layout
+        expected = tuple(layout.envelope_bytes(server) for server in (0, 1))
+        if not isinstance(upload, tuple) or tuple(len(part) for part in upload if isinstance(part, bytes)) != expected:
+            self._left_out[slot] = f"its upload is not two envelopes of {expected[0]} and {expected[1]} bytes"
+            return
+        for channel, envelope in zip(self._channels.values(), upload, strict=True):
+            self._send(Submit(round, slot, client, envelope), channel)
+        self._upload_bytes += sum(expected)
+        self._waiting_bytes += sum(expected)
+        self._unsettled.append([slot, client])
+        if self._waiting_bytes > _WAITING_BYTES and self._prepared == round:
+            self._send(Settle(round, self._unsettled))
+            self._unsettled, self._waiting_bytes = [], 0
+
+    def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
+        if self._prepared != round:
+            self.prepare(round, len(cohort))
+        self._position.enter("aggregation", round)
+        self._send(Aggregate(round, list(cohort)))
+        replies = self._collect("result", "too few")
+        both = [replies["server 0"], replies["server 1"]]
+        left_out, uploaded = self._leave_out(both), self._upload_bytes
+        self._unsettled, self._waiting_bytes, self._upload_bytes = [], 0, 0
+        if both[0]["type"] == "too few":
+            raise too_few(round, cohort, left_out, self.plan.min_cohort)
+        parameters = within = answers = None
+        if self._parameters.personal:
+            answers = self._answers(both, left_out)
+            download_bytes = sum(len(part) for answer in answers.values() for part in answer) // max(1, len(answers))
+        else:
+            shares = _shares(both, "share", self._vectors.model_bits)
+            opened = release(*shares, reason="the noisy model is the round's public result")
+            parameters = self._vectors.decode_model(opened)
+            download_bytes = sum(len(reply["share"]) for reply in both)
+        if "count" in both[0]:
+            counted = release(
+                *_shares(both, "count", COUNT_BITS), reason="the clip bound follows the noisy number of norms within it"
+            )
+            within = math.ldexp(int(counted.view(np.int64)[0]), -COUNT_BITS)
+        cost = RoundCost(
+            online_seconds=max(reply["online_seconds"] for reply in both),
+            online_bytes=(both[0]["online_bytes"], both[1]["online_bytes"]),
+            rounds=both[0]["rounds"],
+            preprocessing_seconds=max(reply["preprocessing_seconds"] for reply in both),
+            preprocessing_bytes=(both[0]["preprocessing_bytes"], both[1]["preprocessing_bytes"]),
+            waited_seconds=max(reply["waited_seconds"] for reply in both),
+            startup_seconds=max(reply["startup_seconds"] for reply in both),
+            upload_bytes=uploaded // max(1, len(cohort)),
+            download_bytes=download_bytes,
+        )
+        return Aggregation(parameters, cost, within, answers, left_out=left_out)
+
+    def _leave_out(self, both: Sequence[dict[str, Any]]) -> dict[int, str]:
+        """By slot, why clients are left out: what was noticed here, or at the server that noticed it.
+
+        Raises:
+            DisagreementError: the servers do not leave out the same clients.
+        """
+        first, second = (dict(map(tuple, reply["left_out"])) for reply in both)
+        if both[0]["type"] != both[1]["type"] or first.keys() != second.keys():
+            raise self._channels["server 1"].error(DisagreementError, "leaves out other clients than server 0")
+        own, self._left_out = self._left_out, {}
+        theirs = {slot: min(first[slot], second[slot], key=hearsay) for slot in sorted(first)}
+        return {slot: own.get(slot, reason) for slot, reason in theirs.items()}
+
+    def _answers(self, both: Sequence[dict[str, Any]], left_out: dict[int, str]) -> dict[int, tuple[bytes, bytes]]:
+        """Both servers' envelopes by slot; a client whose reply key was none joins those that are left out."""
+        first, second = (dict(map(tuple, reply["answers"])) for reply in both)
+        if first.keys() != second.keys():
+            raise self._channels["server 1"].error(DisagreementError, "answered other clients than server 0")
+        answers = {slot: (first[slot], second[slot]) for slot in first}
+        left_out.update({slot: "its reply key is none" for slot, parts in answers.items() if not all(parts)})
+        return {slot: parts for slot, parts in answers.items() if all(parts)}
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+        for child in self._children.values():
+            with suppress(ProcessLookupError):
+                os.killpg(child.process.pid, signal.SIGKILL)  # with whatever it has started itself
+            child.process.wait()
+            for stream in (child.process.stdin, child.process.stdout, child.log):
+                if stream is not None:
+                    stream.close()
+        self._children.clear()
+        self._upload_bytes = self._waiting_bytes = 0
+        self._unsettled, self._left_out = [], {}
+
+    def _send(self, order: Order, *to: Channel) -> None:
+        """Give an order, to both servers unless one is named; where a server has gone, hear first who said why."""
+        message = order.message()
+        for channel in to or self._channels.values():
+            try:
+                channel.send_message(message)
+            except PeerLostError:
+                self._collect("nothing")
+                raise
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """The folder of certificates. One made for the session is gone as soon as every process has read its files."""
+        if self._certificates is not None:
+            yield self._certificates
+            return
+        with tempfile.TemporaryDirectory(prefix="safegnn-") as parent:
+            folder = Path(parent) / "certificates"
+            create_certificates(folder, days=1)  # asked for at the start of connections only
+            yield folder
+
+    def _spawn(self, role: str, session: bytes, certificates: Path) -> None:
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        process = subprocess.Popen(
+            self._commands[role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+        )
+        self._children[role] = _Child(role, process, log)
+        assert process.stdin is not None
+        timeouts = self._startup_timeout_sec, self._timeout_sec
+        assignment = Assignment(role, _HOST, self._ports[role], session, certificates, *timeouts)
+        try:
+            process.stdin.write(assignment.to_line())
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died at once; what it said is reported by _await_ready
+
+    def _await_ready(self, child: _Child, deadline: float) -> None:
+        stdout = child.process.stdout
+        assert stdout is not None
+        if not await_events({stdout: selectors.EVENT_READ}, max(0.0, deadline - time.monotonic())):
+            reason = f"did not start within {self._startup_timeout_sec:g} s ({STARTUP})"
+            raise PeerTimeoutError(child.role, "start", 0, reason)
+        line = stdout.readline()
+        if not line:
+            child.process.wait()
+            raise PeerLostError(child.role, "start", 0, child.last_words())
+        child.ready = json.loads(line)
+        if "error" in child.ready:
+            raise ConfigError(child.ready["error"])
+
+    def _collect(self, *wanted: str) -> dict[str, dict[str, Any]]:
+        """One reply of a wanted type from both servers, or the error that explains why there is none."""
+        replies: dict[str, dict[str, Any]] = {}
+        failures: dict[str, ProtocolError] = {}
+        awaited = dict(self._channels)
+        # Twice what a server waits for others, so that it can say whom it waited for.
+        limit = 2 * max((channel.timeout_sec for channel in awaited.values()), default=0.0)
+        deadline = time.monotonic() + limit
+        while awaited:
+            # After a first failure, hear what the other server has to say already: it may name the root cause.
+            heard = ready(awaited.values(), 0.5 if failures else max(0.0, deadline - time.monotonic()))
+            if not heard:
+                if not failures:
+                    silent = next(iter(awaited.values()))
+                    raise silent.error(PeerTimeoutError, f"silent for {limit:g} s (twice {silent.setting})")
+                break
+            deadline = time.monotonic() + limit
+            for channel in heard:
+                role = channel.peer
+                try:
+                    message = channel.receive_message()
+                except PeerLostError:
+                    failures[role] = channel.error(PeerLostError, self._obituary(role))
+                    del awaited[role]
+                    continue
+                kind = message.get("type")
+                if kind == "error":
+                    failures[role] = _error(message)
+                elif kind in wanted:
+                    replies[role] = message
+                else:
+                    raise channel.error(DisagreementError, f"answered {kind!r} where {wanted[0]!r} was expected")
+                del awaited[role]
+        if failures:
+            # The root cause is a failure whose culprit did not itself report somebody else.
+            blamed_only = [error for error in failures.values() if error.peer not in failures]
+            self_inflicted = [error for role, error in failures.items() if error.peer == role]
+            raise (blamed_only or self_inflicted or list(failures.values()))[0]
+        return replies
+
+    def _obituary(self, role: str) -> str:
+        child = self._children[role]
+        try:
+            child.process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            return "closed the connection"
+        return child.last_words()
+
+
+class EmbeddedEngine(TwoServerEngine):
+    """The servers compute by our own protocols, see `orchestrator.server.aggregation`."""
+
+    def __init__(
+        self,
+        plan: RoundPlan,
+        *,
+        preprocessing: Literal["ot", "dealer"] = "ot",
+        **options: Any,
+    ) -> None:
+        """
+        Args:
+            plan: of the rounds.
+            preprocessing: "ot", by the two servers alone, or "dealer", by a third process.
+            options: as `TwoServerEngine` takes them.
+        """
+        here = "orchestrator.server"
+        modules = {"server 0": f"{here}.base", "server 1": f"{here}.base"}
+        if preprocessing == "dealer":
+            modules["dealer"] = f"{here}.dealer"
+        settings = {"name": "embedded", "preprocessing": preprocessing}
+        super().__init__(plan, modules, settings, **options)
+
+
+def _shares(replies: Sequence[dict[str, Any]], name: str, scale_bits: int) -> list[VectorShare]:
+    """Both servers' shares of one result."""
+    return [VectorShare(np.frombuffer(reply[name], dtype="<u8"), scale_bits, k) for k, reply in enumerate(replies)]
+
+
+def _error(message: dict[str, Any]) -> ProtocolError:
+    kind = getattr(errors, str(message.get("kind")), ProtocolError)
+    return kind(message["peer"], message["phase"], message["round"], message["reason"])

@@ -1,0 +1,1 @@
+"""Several runs beside each other: engines, methods, privacy settings, costs."""

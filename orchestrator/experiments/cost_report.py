@@ -1,0 +1,130 @@
+"""The table that the paper reports and more: every contender's costs beside the paper's, for one round and for many."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import platform
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from orchestrator.experiments.costs import Record
+from orchestrator.files import write_atomically
+from orchestrator.reports.plots import plot_costs_of_engines
+
+__all__ = ["PAPER", "markdown", "rows", "verdict", "write_report"]
+
+PAPER = {"online_seconds": 2.66, "online_megabytes": 3.55}
+"""SaFeGNN's figures of one round: MP-SPDZ 0.4.3, all parties on one machine, which is not described further."""
+
+_COLUMNS = (
+    "engine",
+    "protocol",
+    "program",
+    "preprocessing",
+    "online s",
+    "sent online MB",
+    "rounds",
+    "preprocessing s",
+    "sent in preprocessing MB",
+    "start-up s",
+)
+
+
+def rows(records: Sequence[Record], rounds: int) -> list[dict[str, str]]:
+    """The table by column name: medians of one round, what `rounds` take, and the paper's round last."""
+    table = []
+    for record in records:
+        seconds = record.online_seconds, record.preprocessing_seconds, record.startup_seconds_per_round
+        megabytes = record.online_bytes_per_server / 1e6, record.preprocessing_bytes_per_server / 1e6
+        cells = (
+            record.engine,
+            record.protocol or "own",
+            record.program,
+            record.preprocessing,
+            f"{seconds[0]:.4f}",
+            f"{megabytes[0]:.4f}",
+            str(record.rounds),
+            f"{seconds[1]:.4f}",
+            f"{megabytes[1]:.3f}",
+            f"{seconds[2]:.3f}",
+        )
+        many = {
+            f"{rounds} rounds online s": f"{rounds * seconds[0]:.1f}",
+            f"{rounds} rounds with all s": f"{rounds * sum(seconds):.0f}",
+            f"{rounds} rounds sent MB": f"{rounds * sum(megabytes):,.0f}",
+            "max error": f"{record.max_error:.1e}",
+        }
+        table.append({**dict(zip(_COLUMNS, cells, strict=True)), **many})
+    online, sent = PAPER["online_seconds"], PAPER["online_megabytes"]
+    paper = {"engine": "the paper's", "online s": f"{online}", "sent online MB": f"{sent}"}
+    paper |= {f"{rounds} rounds online s": f"{rounds * online:.1f}"}
+    return [*table, {key: paper.get(key, "-") for key in [*_COLUMNS, *many]}] if table else []
+
+
+def markdown(table: Sequence[dict[str, str]]) -> str:
+    """As a Markdown table."""
+    lines = [f"| {' | '.join(table[0])} |", "|" + "---|" * len(table[0])]
+    lines += [f"| {' | '.join(row.values())} |" for row in table]
+    return "\n".join(lines)
+
+
+def verdict(records: Sequence[Record]) -> list[str]:
+    """How the embedded engine stands against the best of MP-SPDZ in the same run; nothing where one is missing."""
+    ours = [record for record in records if record.engine == "embedded"]
+    theirs = [record for record in records if record.engine == "mpspdz"]
+    if not ours or not theirs:
+        return []
+    ours_fast, theirs_fast = (min(group, key=lambda record: record.online_seconds) for group in (ours, theirs))
+    ours_few, theirs_few = (min(group, key=lambda record: record.rounds) for group in (ours, theirs))
+    seconds = ours_fast.online_seconds / theirs_fast.online_seconds
+    return [
+        f"online time: {1e3 * ours_fast.online_seconds:.1f} ms on embedded ({ours_fast.program}, "
+        f"{ours_fast.preprocessing}), {1e3 * theirs_fast.online_seconds:.1f} ms on MP-SPDZ's fastest "
+        f"({theirs_fast.program}, {theirs_fast.protocol}): ratio {seconds:.2f}",
+        f"rounds: {ours_few.rounds} on embedded, {theirs_few.rounds} on MP-SPDZ's fewest ({theirs_few.program}, "
+        f"{theirs_few.protocol}): ratio {ours_few.rounds / theirs_few.rounds:.2f}; MP-SPDZ counts sending and "
+        f"receiving apart, so as exchanges the ratio is {2 * ours_few.rounds / theirs_few.rounds:.2f}",
+    ]
+
+
+def write_report(folder: Path, records: Sequence[Record], rounds: int, title: str) -> str:
+    """Write `bench.md`, `bench.csv` and `bench.png`; returns the Markdown."""
+    table = rows(records, rounds)
+    one = records[0]
+    text = "\n".join(
+        [
+            f"# {title}",
+            "",
+            f"{one.cohort} clients a round, {one.parameters:,} parameters. {_machine()}. Medians of at most "
+            f"{max(record.repeats for record in records)} rounds; bytes are sent by each server.",
+            "",
+            markdown(table),
+            "",
+            *[f"- {line}" for line in verdict(records)],
+        ]
+    )
+    cells = io.StringIO()
+    writer = csv.DictWriter(cells, table[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    write_atomically(folder / "bench.md", lambda file: file.write(text.encode() + b"\n") and None)
+    write_atomically(folder / "bench.csv", lambda file: file.write(cells.getvalue().encode()) and None)
+    bars = {
+        f"{row['engine']}, {row['program']}, {row['protocol'] if row['protocol'] != 'own' else row['preprocessing']}": (
+            record.online_seconds,
+            record.online_bytes_per_server / 1e6,
+            record.online_seconds + record.preprocessing_seconds + record.startup_seconds_per_round,
+        )
+        for row, record in zip(table, records, strict=False)  # the paper's row has no record
+    }
+    plot_costs_of_engines(bars, (PAPER["online_seconds"], PAPER["online_megabytes"], None), folder / "bench.png", title)
+    return text
+
+
+def _machine() -> str:
+    return (
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {datetime.now():%Y-%m-%d}"
+    )

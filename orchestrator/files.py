@@ -1,0 +1,45 @@
+"""Files that are written whole or not at all, and arrays that are read without running anything."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from orchestrator.errors import RunError
+
+__all__ = ["private", "read_arrays", "write_atomically"]
+
+
+def private(path: str | Path, flags: int) -> int:
+    """As an opener: a new file is readable by its owner only."""
+    return os.open(path, flags, 0o600)
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file, of mode 0600, whole or not at all. Raises RunError with one line, e.g. on a full disk."""
+    temporary = path.with_name(path.name + ".new")
+    try:
+        with open(temporary, "wb", opener=private) as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        raise RunError(f"{path}: cannot be written: {error.strerror or error}; the previous version stands") from error
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of an .npz file; nothing in it can run code. Raises RunError for a file that cannot be read whole."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except Exception as error:  # a damaged file makes the readers of zip and npy raise whatever they like
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise RunError(f"{path}: cannot be read, it is missing or damaged: {reason}") from error

@@ -1,0 +1,222 @@
+"""The local training that the methods share: full-batch Adam on the client's training nodes, many clients at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Generic, Self, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim.adam import adam
+
+from orchestrator.config import Config
+from orchestrator.errors import RangeError
+from orchestrator.graphs.graph import Graph
+from orchestrator.methods.base import LocalMethod, LocalUpdate
+from orchestrator.models import create_network
+from orchestrator.models.gcn import blocks
+from orchestrator.seeding import seeded_generator
+
+__all__ = ["AdamTraining", "Batch", "sum_up"]
+
+
+class AdamTraining(LocalMethod):
+    """LocalUpdate of SaFeGNN, Algorithm 1, lines 28-39, up to where the training starts, its loss and its scores.
+
+    There is one way to train, for a batch of clients that each have parameters of their own; a single client is a
+    batch of one. Clients in a batch share no arithmetic: an update differs from that of the client alone by rounding.
+
+    Adam's moments stay with the client between its participations while its weights are replaced, as in the
+    reference codes of F2GNN and FED-PUB; with ``method.stateful: false`` they start at zero every time. All
+    randomness of a participation derives from the run's seed, the client's number and how often the client took part
+    before, so it does not depend on the process or on other clients.
+
+    What is trained is a vector of e >= d numbers, the model's d first: a method may train others beside them.
+
+    A client without training nodes trains nothing: its local model is the one that it starts from.
+    """
+
+    def __init__(self, graph: Graph, config: Config, client: int) -> None:
+        # Features and edges are in the network's tensors; a second copy would double what large clients hold.
+        nothing = np.empty((graph.num_nodes, 0), np.float32)
+        self.graph = replace(graph, features=nothing, edges=np.empty((2, 0), np.int64))
+        self.config = config
+        self.client = client
+        self._see(graph)
+        self._participations = 0
+        self._moments: dict[str, Tensor] = {}
+        self._trained: np.ndarray | None = None
+
+    def _see(self, graph: Graph) -> None:
+        """Learn from this graph, whose first nodes are those of the client's own."""
+        self.network = create_network(graph.num_features, graph.classes, self.config.model)
+        self.tensors = self.network.tensors(graph)
+        nodes = np.flatnonzero(graph.train)
+        self.nodes = torch.from_numpy(nodes)
+        self.labels = self.network.targets(graph.labels[nodes])
+
+    @classmethod
+    def _start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
+        """The vectors from which the epochs start, float64, shape (b, e); here all are the released global model."""
+        return np.broadcast_to(parameters, (len(batch.clients), len(parameters)))
+
+    @classmethod
+    def _objective(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
+        """What an epoch minimises: the sum of the clients' losses. Args: trained: float32, shape (b, e)."""
+        return cls._loss(batch, batch.logits(trained, noises))
+
+    @classmethod
+    def _loss(cls, batch: Batch[Self], logits: Tensor) -> Tensor:
+        """The sum of the clients' losses of their predictions; here each is the mean cross-entropy.
+
+        Args:
+            logits: of the training nodes, with dropout.
+        """
+        pairs = zip(batch.each(logits), batch.clients, strict=True)
+        return sum_up([client.network.loss(z, client.labels) for z, client in pairs])
+
+    @classmethod
+    def _after_step(cls, batch: Batch[Self], trained: Tensor) -> None:
+        """Called after every step of Adam; may change `trained`, shape (b, e), in place."""
+
+    @classmethod
+    def _scores(cls, batch: Batch[Self], trained: Tensor) -> Sequence[Mapping[str, float | np.ndarray]]:
+        """The scores of every update, once training is over; here none. Args: trained: shape (b, e)."""
+        return [{} for _ in batch.clients]
+
+    def _scores_untrained(self, local: np.ndarray) -> Mapping[str, float | np.ndarray]:
+        """The scores of a client without training nodes, whose local model is the given one, float64, shape (d,)."""
+        return {}
+
+    def _finish(self, trained: np.ndarray) -> None:
+        """Called with what was trained, float64, shape (e,); (d,) of a client without training nodes."""
+
+    def train(self, parameters: np.ndarray) -> LocalUpdate:
+        return self.train_together([self], parameters)[0]
+
+    @classmethod
+    def train_together(cls, clients: Sequence[Self], parameters: np.ndarray) -> list[LocalUpdate]:
+        learners = [client for client in clients if len(client.nodes)]
+        fitted = dict(zip(learners, cls._fit(Batch(learners), parameters), strict=True)) if learners else {}
+        updates = []
+        for client in clients:
+            client._participations += 1
+            if client in fitted:
+                trained, scores = fitted[client]
+            else:
+                trained = client._start_untrained(parameters)
+                scores = client._scores_untrained(trained)
+            if client.config.evaluation.model == "trained":
+                client._trained = trained.copy()
+            client._finish(trained)
+            delta = parameters - trained[: len(parameters)]
+            norm = float(np.linalg.norm(delta))
+            noisy = client.config.privacy.noise_multiplier > 0  # then no update is refused, see `engines.admission`
+            if not noisy and not all(np.isfinite(value).all() for value in (norm, *scores.values())):
+                raise RangeError(
+                    f"client {client.client}: its local model is not finite after training; "
+                    "check that the global model and method.learning_rate are of ordinary size"
+                )
+            updates.append(LocalUpdate(delta, norm, scores))
+        return updates
+
+    def _start_untrained(self, parameters: np.ndarray) -> np.ndarray:
+        """The local model of a client without training nodes."""
+        return parameters.copy()
+
+    @classmethod
+    def _fit(cls, batch: Batch[Self], parameters: np.ndarray) -> list[tuple[np.ndarray, Mapping[str, Any]]]:
+        """What each client trained, float64, shape (e,), and its scores."""
+        clients, method = batch.clients, batch.config.method
+        noises = [seeded_generator(c.config.seed, "train", c.client, c._participations) for c in clients]
+        trained = torch.tensor(cls._start(batch, parameters, noises), dtype=torch.float32, requires_grad=True)
+        moments = [client._take_moments(trained.shape[1]) for client in clients]
+        for _ in range(method.local_epochs):
+            (gradients,) = torch.autograd.grad(cls._objective(batch, trained, noises), trained)
+            adam(
+                list(trained.detach().unbind()),
+                list(gradients.unbind()),
+                [state["exp_avg"] for state in moments],
+                [state["exp_avg_sq"] for state in moments],
+                [],
+                [state["step"] for state in moments],
+                fused=True,
+                amsgrad=False,
+                beta1=0.9,
+                beta2=0.999,
+                lr=method.learning_rate,
+                weight_decay=method.weight_decay,
+                eps=1e-8,
+                maximize=False,
+            )
+            cls._after_step(batch, trained.detach())
+        return list(zip(trained.detach().double().numpy(), cls._scores(batch, trained.detach()), strict=True))
+
+    def predict(self, parameters: np.ndarray, own: bool) -> np.ndarray:
+        vector = self._trained if own and self._trained is not None else parameters
+        return self._predictions(torch.tensor(vector, dtype=torch.float32))
+
+    def _predictions(self, model: Tensor) -> np.ndarray:
+        """Of the client's own nodes, without dropout; model: float32, shape (d,)."""
+        with torch.no_grad():
+            logits = self.network.logits(model[None, : self.network.size], self.tensors)
+        return self.network.predictions(logits)[: self.graph.num_nodes]
+
+    def _take_moments(self, size: int) -> dict[str, Tensor]:
+        """Adam's state, to be changed in place."""
+        if self._moments:
+            return self._moments
+        fresh = {"step": torch.tensor(0.0), "exp_avg": torch.zeros(size), "exp_avg_sq": torch.zeros(size)}
+        if self.config.method.stateful:
+            self._moments = fresh
+        return fresh
+
+    def state_dict(self) -> dict[str, Any]:
+        moments = {name: value.numpy().copy() for name, value in self._moments.items()}
+        return {"participations": self._participations, **moments}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._participations = int(state["participations"])
+        names = [name for name in ("step", "exp_avg", "exp_avg_sq") if name in state]
+        self._moments = {name: torch.tensor(state[name], dtype=torch.float32) for name in names}
+
+
+_Client = TypeVar("_Client", bound=AdamTraining)
+
+
+class Batch(Generic[_Client]):
+    """Distinct clients with training nodes, b of them, whose training nodes stand one below the other.
+
+    Attributes:
+        clients: the clients.
+        config: their configuration.
+        counts: training nodes of each client.
+        network: the same for all.
+    """
+
+    def __init__(self, clients: Sequence[_Client]) -> None:
+        self.clients = clients
+        self.config = clients[0].config
+        self.counts = [len(client.nodes) for client in clients]
+        self.network = clients[0].network
+        self._graphs = self.network.join([client.tensors for client in clients])
+        starts = np.cumsum([0, *self._graphs.sizes]).tolist()
+        self._nodes = torch.cat([client.nodes + start for client, start in zip(clients, starts, strict=False)])
+
+    def logits(self, models: Tensor, noises: Sequence[np.random.Generator] | None = None) -> Tensor:
+        """Logits of the training nodes, each under its client's model; `models` float32, shape (b, d).
+
+        Dropout, and sampling, are on exactly when there are sources of noise, one a client.
+        """
+        return self.network.logits(models, self._graphs, noises)[self._nodes]
+
+    def each(self, values: Tensor) -> Sequence[Tensor]:
+        """What stands at the training nodes, client by client."""
+        return blocks(values, self.counts)
+
+
+def sum_up(values: Sequence[Tensor]) -> Tensor:
+    """The sum of scalars; of one, itself."""
+    return values[0] if len(values) == 1 else torch.stack(list(values)).sum()

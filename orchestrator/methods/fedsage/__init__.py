@@ -1,0 +1,1 @@
+"""FedSage+ (NeurIPS 2021): clients that mend their graphs with generated neighbours."""

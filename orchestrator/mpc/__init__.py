@@ -1,0 +1,1 @@
+"""Computing on additive shares: rings, fixed point, openings, multiplication and comparison."""

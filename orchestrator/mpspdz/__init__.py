@@ -1,0 +1,1 @@
+"""The user's MP-SPDZ installation: finding, compiling with and running it."""

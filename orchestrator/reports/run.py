@@ -1,0 +1,95 @@
+"""What a finished run says: its pictures and one summary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import median
+from typing import Any
+
+from orchestrator.config import Config
+from orchestrator.coordinator.round_plan import RoundPlan
+from orchestrator.coordinator.run_folder import RunFolder
+from orchestrator.coordinator.training import sample_cohort
+from orchestrator.errors import RunError
+from orchestrator.evaluation.metrics import metric_names, moving_average
+from orchestrator.privacy.accountant import ACCOUNTANTS
+from orchestrator.privacy.budget import Budget
+from orchestrator.reports.plots import plot_costs, plot_curves
+
+__all__ = ["privacy_report", "report"]
+
+
+def report(folder: RunFolder, title: str) -> dict[str, Any]:
+    """Draw `curves.png` and `costs.png`; return the JSON document of `safegnn train`.
+
+    The top-level metrics are those of the last round on the validation nodes; `ma20` is their mean over the last 20
+    rounds; `test` belongs to the same model. `costs` are medians over the rounds, `preparation` is what went before.
+
+    Raises:
+        RunError: the run has no completed round.
+    """
+    records, costs = folder.records(), folder.costs()
+    if not records or not costs:
+        raise RunError(f"{folder.path}: no round was completed")
+    plot_curves(records, folder.path / "curves.png", title)
+    plot_costs(costs, folder.path / "costs.png", title)
+    last = records[-1]
+    names = metric_names(last["val"])
+    return {
+        "run": str(folder.path),
+        "rounds": last["round"],
+        **{metric: last["val"][metric] for metric in names},
+        "ma20": {metric: moving_average([row["val"][metric] for row in records])[-1] for metric in names},
+        "test": {metric: last["test"][metric] for metric in names},
+        "undefined": {mask: last[mask]["undefined"] for mask in ("val", "test") if last[mask]["undefined"]},
+        "costs": {key: median(row[key] for row in costs) for key in costs[0] if key != "round"},
+        "preparation": folder.preparation(),
+    }
+
+
+def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
+    """What a run may claim about the privacy of its clients; None where it may claim nothing.
+
+    `simulated`: nobody was protected, a run on shares with these settings would be. `views` are epsilons after the last
+    round: an outsider's, which is `epsilon`, another client's, and a server's for the client that was drawn most often,
+    in `participations` rounds. Clip bound, sensitivity and noise are those of the last round. `stopped` says why
+    training ended early.
+
+    Raises:
+        RunError: the run's record of its releases is missing or damaged.
+    """
+    records = folder.records()
+    clip_norm = records[-1]["clip_norm"] if records else None
+    plan = RoundPlan.of(config).at(clip_norm).privacy if records else None
+    if plan is None:
+        return None
+    state = folder.load_privacy()
+    if state is None:
+        raise RunError(f"{folder.path}: holds no account of what it released")
+    budget = Budget(plan, config.privacy.epsilon_budget).restore(state)
+    drawn = Counter[int]()
+    for number in range(1, budget.last + 1):
+        drawn.update(sample_cohort(config.federation, config.clients.count, config.seed, number))
+    most, last = max(drawn.values(), default=0), records[-1]["round"]
+    stopped = budget.refusal(last + 1) if last < config.federation.rounds and not budget.allows(last + 1) else None
+    return {
+        "simulated": config.engine.name == "plaintext",
+        "epsilon": budget.epsilon,
+        "delta": plan.delta,
+        "adjacency": plan.adjacency,
+        "accountant": plan.accountant,
+        "conversion": ACCOUNTANTS[plan.accountant].conversion,
+        "noise": plan.noise,
+        "noise_multiplier": plan.noise_multiplier,
+        "bit_noise_multiplier": plan.bit_noise_multiplier,
+        "clip_norm": clip_norm,
+        "sensitivity": plan.sensitivity,
+        "server_stddev": plan.server_stddev,
+        "views": {
+            "outsider": budget.epsilon,
+            "client": budget.seen_by("client"),
+            "server": budget.seen_by("server", most),
+        },
+        "participations": most,
+        "stopped": stopped,
+    }

@@ -1,0 +1,476 @@
+"""One aggregation server as a process: `python -m` this module.
+
+Parties, adversary and what is learned: see `program`. This process holds one share of everything and both of nothing.
+It takes orders from the orchestrator's connection (`orders`), opens the envelopes that are sealed to its own key
+(`reception`), agrees with the other server on program, parameters, round, cohort and uploads before a share is touched,
+and returns its noisy share, or under a personal rule a share for each client, sealed to that client. What a client does
+wrong costs that client its part; whatever else fails is reported to the orchestrator as an error that names peer, phase
+and round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import time
+from abc import ABC, abstractmethod
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from mpc_programs.lockstep import Protocol, run
+from mpc_programs.rules import RoundParameters
+from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
+from orchestrator.mpc.fixed_point import COUNT_BITS
+from orchestrator.mpc.offline.correlations import Batch
+from orchestrator.mpc.offline.generation import generate
+from orchestrator.mpc.offline.oblivious_transfer import OtExtension
+from orchestrator.mpc.shared_arithmetic import SharedArithmetic
+from orchestrator.mpc.shares import VectorShare
+from orchestrator.privacy.noise import noise_ring64
+from orchestrator.server.aggregation import absorb, aggregate, demand, only, separate_count
+from orchestrator.server.pool import Pool, Prepared
+from orchestrator.server.reception import Place, Reception
+from orchestrator.server.sources import source_digest
+from orchestrator.transport.bootstrap import Assignment, begin
+from orchestrator.transport.channel import Channel, Position, accept, connect
+from orchestrator.transport.tls import Identity
+from orchestrator.wire.answer import seal_answer
+from orchestrator.wire.envelope import Keypair
+from orchestrator.wire.message import Header
+from orchestrator.wire.orders import Aggregate, Order, Prepare, Settle, Setup, Submit, parse
+from orchestrator.wire.upload import Layout, Upload
+
+__all__ = ["EmbeddedServer", "Server", "main", "run_with"]
+
+_NoiseKey = tuple[int, float, float]
+"""A round, and the standard deviations of its noise."""
+
+
+@dataclass(frozen=True)
+class Present:
+    """Who takes part in a round, once the servers agree on that.
+
+    Attributes:
+        parameters: of the round, for as many clients as take part.
+        clients: their numbers, in the order of their slots.
+        uploads: theirs, absorbed where that can be done.
+        start: the share of what the products are added to: the model, under a personal rule once a client.
+    """
+
+    parameters: RoundParameters
+    clients: list[int]
+    uploads: list[Upload] = field(repr=False)
+    start: VectorShare = field(repr=False)
+
+
+class Server(ABC):
+    """What every engine's server does: envelopes, agreement with the other server, noise. Engines add the computing.
+
+    State between rounds: the share of the model, the connections, the uploads of the round to come.
+
+    Attributes:
+        sources: folders that the engine's servers run besides those that `source_digest` names.
+    """
+
+    sources: tuple[str, ...] = ()
+
+    def __init__(self, index: int, keypair: Keypair, orchestrator: Channel, position: Position) -> None:
+        self.index = index
+        self._keypair = keypair
+        self._orchestrator = orchestrator
+        self._position = position
+        self._last_round = 0
+
+    def setup(self, order: Setup, peer: Channel, supply: Channel) -> None:
+        """Take over the public parameters and model; the model's share is the model itself at server 0 and 0 at 1.
+
+        Args:
+            peer: the connection to the other server, for the rounds.
+            supply: a connection beside it: to the dealer, or a second one to the other server.
+        """
+        self._peer, self._supply = peer, supply
+        self._run = order.run
+        self._announced = order.announcement
+        self._min_cohort = order.min_cohort
+        self._vectors = order.vectors
+        self._program = order.program
+        model = np.frombuffer(order.model, dtype="<u8")
+        own = model if self.index == 0 else np.zeros_like(model)
+        self._model = VectorShare(own, self._vectors.model_bits, self.index)
+        self._begin()
+        self._noise: Pool[_NoiseKey, tuple[np.ndarray, np.ndarray]] = Pool(self._draw, "noise")
+        self._position.enter("handshake", 0)
+        self._agree(
+            {
+                "program": (source_digest(*self.sources), self._program),
+                "run": self._run,
+                "plan": order.plan,
+                "model": len(model),
+                "terms": self._terms,
+                "vectors": astuple(self._vectors),
+                "engine": order.engine,
+            }
+        )
+
+    def prepare(self, order: Prepare) -> None:
+        """Take over what is public about a coming round and begin with what the round needs; returns at once."""
+        before, self._announced = self._announced, order.announcement
+        if self._round is None:
+            self._begin()
+        elif before != self._announced:
+            raise self._orchestrator.error(DisagreementError, "announced other terms after uploads")
+        if not self._parameters.personal:
+            self._noise.fill((order.round, self._announced.noise_stddev, self._announced.count_stddev or 0.0))
+
+    @property
+    def _parameters(self) -> RoundParameters:
+        """Of the round that was announced, for all who are asked."""
+        return self._announced.parameters
+
+    @property
+    def _terms(self) -> list[Any]:
+        """What both servers must hold alike in a round."""
+        noise = [self._announced.noise_stddev, self._announced.count_stddev]
+        return [astuple(self._parameters), noise, self._min_cohort]
+
+    def _begin(self) -> None:
+        """Wait for the uploads of a round."""
+        self._round: int | None = None
+        self._reception = Reception(self.index, self._keypair)
+        self._uploads: dict[int, Upload] = {}
+        self._start = self._model
+        if self._parameters.personal:
+            values = np.broadcast_to(self._model.values, (self._parameters.models, len(self._model.values)))
+            self._start = VectorShare(values, self._model.scale_bits, self.index)
+
+    @abstractmethod
+    def compute(self, number: int, present: Present) -> tuple[VectorShare, dict[str, Any]]:
+        """This server's share of the new model without noise, and what it cost (fields of `RoundCost`, one side's).
+
+        Under a personal rule the share of all clients' models, shape (q, d).
+
+        Begins with `_agree_on_round`. Somebody is present.
+        """
+
+    def upload(self, order: Submit) -> None:
+        """Open one client's envelope. Whatever is wrong with it is noted, and costs that client its part alone."""
+        self._enter(order.round)
+        place = order.slot, order.client
+        self._reception.take(self._run, order.round, place, order.envelope, self._layout())
+
+    def settle(self, order: Settle) -> None:
+        """Agree with the other server on some uploads, and absorb those that both hold."""
+        self._enter(order.round)
+        self._settle(order.round, [(slot, client) for slot, client in order.places])
+
+    def _enter(self, number: int) -> None:
+        """Check that the round of an order is the one that uploads come for."""
+        self._position.enter("upload", number)
+        if number <= self._last_round:
+            # The same masks under other weights would show how the weights differ.
+            reason = f"brought a replay: round {number} has been aggregated"
+            raise self._orchestrator.error(DisagreementError, reason)
+        if self._round not in (None, number):
+            raise self._orchestrator.error(DisagreementError, f"brought uploads for round {self._round} too")
+        self._round = number
+
+    def _settle(self, number: int, places: list[Place]) -> None:
+        for slot, upload in self._reception.settle(number, places, self._peer).items():
+            if self._program == "assisted":
+                self._start, upload = absorb(self._start, upload)
+            self._uploads[slot] = upload
+
+    def aggregate(self, order: Aggregate) -> dict[str, Any]:
+        """One round; returns the reply for the orchestrator: the noisy shares, or the answers, and what they cost.
+
+        Where fewer clients are present than a round needs, nothing is computed, and the reply says who was left out.
+        """
+        number = order.round
+        self._enter(number)
+        present, left_out = self._present(number, order.cohort), self._reception.refused
+        self._last_round = number  # from here on masks may have been used, whether the round succeeds or not
+        if len(present.clients) < self._min_cohort:
+            self._begin()
+            return {"type": "too few", "left_out": list(left_out.items())}
+        count = None
+        if self._announced.count_stddev is not None:
+            uploads, count = separate_count(present.uploads, self.index)
+            present = replace(present, uploads=uploads)
+        result, cost = self.compute(number, present) if present.clients else self._compute_nothing(number, present)
+        reply: dict[str, Any] = {"type": "result", "left_out": list(left_out.items())}
+        if self._parameters.personal:
+            reply["answers"] = self._answers(number, present, result, cost)
+        else:
+            reply |= self._release(number, result, count, cost)
+        self._begin()
+        return {**reply, **cost}
+
+    def _release(
+        self, number: int, result: VectorShare, count: VectorShare | None, cost: dict[str, Any]
+    ) -> dict[str, bytes]:
+        """The share of the new model, with noise, and that of the count; from here on the model is this one."""
+        key = number, self._announced.noise_stddev, self._announced.count_stddev or 0.0
+        (noise, count_noise), waited_seconds = self._noise.take(key)
+        started = time.perf_counter()
+        self._model = _add(result, noise)
+        released = {"share": self._model}
+        if count is not None:
+            released["count"] = _add(count, count_noise)
+        cost["waited_seconds"] += waited_seconds
+        cost["online_seconds"] += time.perf_counter() - started
+        self._position.enter("release", number)
+        return {name: share.values.astype("<u8").tobytes() for name, share in released.items()}
+
+    def _answers(
+        self, number: int, present: Present, models: VectorShare, cost: dict[str, Any]
+    ) -> list[tuple[int, bytes]]:
+        """Under a personal rule, by slot: each client's share of its own model, for nobody else to open.
+
+        A client whose reply key is none gets an answer that is empty: it alone is to blame. The public model stays.
+        """
+        started = time.perf_counter()
+        self._position.enter("release", number)
+        slots, answers = sorted(self._uploads), []
+        for slot, client, upload, share in zip(slots, present.clients, present.uploads, models.values, strict=True):
+            header = Header(self._run, number, slot, client, self.index)
+            try:
+                answers.append((slot, seal_answer(share, header, upload.reply_key)))
+            except ValueError:
+                answers.append((slot, b""))
+        cost["online_seconds"] += time.perf_counter() - started
+        return answers
+
+    def _present(self, number: int, cohort: list[int]) -> Present:
+        """Who of the cohort takes part: those whose uploads both servers hold; both then name the same ones."""
+        try:
+            if len(cohort) != self._parameters.cohort:
+                raise ValueError(f"announced {self._parameters.cohort} clients, but a cohort of {len(cohort)}")
+            places = self._reception.open_places(cohort)
+        except ValueError as error:
+            raise self._orchestrator.error(DisagreementError, str(error)) from None
+        if places:
+            self._settle(number, places)
+        slots = sorted(self._uploads)
+        uploads, start = [self._uploads[slot] for slot in slots], self._start
+        if self._parameters.personal and len(slots) < len(cohort):
+            uploads = [only(upload, slots) for upload in uploads]
+            start = VectorShare(start.values[slots], start.scale_bits, start.owner)
+        parameters = replace(self._parameters, cohort=len(slots))
+        return Present(parameters, [cohort[slot] for slot in slots], uploads, start)
+
+    def _compute_nothing(self, number: int, present: Present) -> tuple[VectorShare, dict[str, Any]]:
+        """As `compute`, where nobody is present: once the servers agree on that, the model as it was."""
+        started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
+        self._agree_on_round(number, present)
+        return present.start, {
+            "online_seconds": time.perf_counter() - started,
+            "online_bytes": self._peer.sent_bytes - sent,
+            "rounds": self._peer.exchanges - exchanges,
+            "preprocessing_seconds": 0.0,
+            "preprocessing_bytes": 0,
+            "waited_seconds": 0.0,
+            "startup_seconds": 0.0,
+        }
+
+    def _agree_on_round(self, number: int, present: Present) -> None:
+        self._position.enter("handshake", number)
+        self._agree({"round": number, "cohort": present.clients, "terms": self._terms})
+
+    def _agree(self, statement: dict[str, Any]) -> None:
+        """Compare digests of what both servers must hold alike; naming what differs needs one more exchange."""
+        parts = {name: hashlib.sha256(msgpack.packb(value)).digest() for name, value in statement.items()}
+        own = b"".join(parts.values())
+        theirs = self._peer.exchange(own)
+        differing = [name for k, name in enumerate(parts) if own[32 * k : 32 * k + 32] != theirs[32 * k : 32 * k + 32]]
+        if differing:
+            raise self._peer.error(DisagreementError, f"holds another {', '.join(differing)} than server {self.index}")
+
+    def _layout(self) -> Layout:
+        """What every upload of the announced round holds."""
+        counted = self._announced.count_stddev is not None
+        return Layout.of_round(self._parameters, self._program, len(self._model.values), counted)
+
+    def _draw(self, key: _NoiseKey) -> tuple[np.ndarray, np.ndarray]:
+        """A round's noise, for the aggregate and for the count, used for nothing else; runs in a thread of its own."""
+        _, noise_stddev, count_stddev = key
+        noise = noise_ring64(len(self._model.values), noise_stddev, self._vectors.model_bits)
+        return noise, noise_ring64(1, count_stddev, COUNT_BITS)
+
+
+def _add(share: VectorShare, noise: np.ndarray) -> VectorShare:
+    return VectorShare(share.values + noise, share.scale_bits, share.owner)
+
+
+class EmbeddedServer(Server):
+    """Computes a round by the protocols of `program`, with correlations from a pool."""
+
+    def setup(self, order: Setup, peer: Channel, supply: Channel) -> None:
+        super().setup(order, peer, supply)
+        self._dealt = supply.peer == "dealer"
+        if not self._dealt:
+            supply.position.enter("preprocessing", 0)
+            self._transfers = run_with(OtExtension.create(), supply)
+        self._pool: Pool[tuple[int, RoundParameters], Prepared] = Pool(self._make, "preprocessing")
+
+    def prepare(self, order: Prepare) -> None:
+        super().prepare(order)
+        if self._parameters.cohort:
+            self._pool.fill((order.round, self._parameters))
+
+    def compute(self, number: int, present: Present) -> tuple[VectorShare, dict[str, Any]]:
+        asked = time.perf_counter()
+        prepared = self._correlations(number, present.parameters)
+        self._agree_on_round(number, present)  # by then both have their correlations
+        started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
+        self._position.enter("online", number)
+        ops = SharedArithmetic(self.index, prepared.batch)
+        protocol = aggregate(ops, present.parameters, self._vectors, present.uploads, present.start, self._program)
+        result = run_with(protocol, self._peer)
+        return result, {
+            "online_seconds": time.perf_counter() - started,
+            "online_bytes": self._peer.sent_bytes - sent,
+            "rounds": self._peer.exchanges - exchanges,
+            "preprocessing_seconds": prepared.seconds,
+            "preprocessing_bytes": prepared.bytes,
+            "waited_seconds": started - asked,
+            "startup_seconds": 0.0,
+        }
+
+    def _correlations(self, number: int, parameters: RoundParameters) -> Prepared:
+        """What was made for all who were asked, which mostly serves fewer; else what fewer need is made now.
+
+        A maximum of 33 values takes fewer comparisons than one of 32, and a division by a sum of 17 fewer products than
+        one of 16, so that not every cohort's correlations cover those of every smaller one.
+        """
+        prepared, _ = self._pool.take((number, self._parameters))
+        if not demand(parameters, len(self._model.values), self._program).within(prepared.batch.demand):
+            further, _ = self._pool.take((number, parameters))
+            prepared = Prepared(further.batch, prepared.seconds + further.seconds, prepared.bytes + further.bytes)
+        return prepared
+
+    def _make(self, key: tuple[int, RoundParameters]) -> Prepared:
+        """Make a round's correlations with the other server, or fetch them from the dealer; runs in the pool's thread.
+
+        The first batch after the start may be that of any round: a run may have been resumed.
+        """
+        (round, parameters), channel = key, self._supply
+        channel.position.enter("preprocessing", round)
+        started, before = time.perf_counter(), (channel.sent_bytes, channel.received_bytes)
+        needed = demand(parameters, len(self._model.values), self._program)
+        if self._dealt:
+            channel.send_message({"round": round, "demand": astuple(needed)})
+            message = channel.receive()
+            try:
+                batch = Batch.from_dealer(needed, self.index, message)
+            except ValueError as error:
+                raise channel.error(DisagreementError, str(error)) from None
+            count = channel.received_bytes - before[1]
+        else:
+            batch = run_with(generate(self._transfers, self.index, needed), channel)
+            count = channel.sent_bytes - before[0]
+        return Prepared(batch, time.perf_counter() - started, count)
+
+
+def run_with(protocol: Protocol, peer: Channel) -> Any:
+    """Run a protocol with the other server; what it finds wrong with a message is that server's fault."""
+    try:
+        return run(protocol, peer.exchange)
+    except ValueError as error:
+        raise peer.error(DisagreementError, str(error)) from None
+
+
+def serve(
+    server: Server,
+    orchestrator: Channel,
+    listener: socket.socket,
+    assignment: Assignment,
+    identity: Identity,
+    position: Position,
+) -> None:
+    """Follow the orchestrator's orders until it closes the connection."""
+    begun = False
+    while True:
+        try:
+            order = _next_order(orchestrator)
+        except PeerLostError:
+            return
+        if isinstance(order, Setup) != (not begun):
+            raise orchestrator.error(DisagreementError, f"gave the order '{order.kind}' out of turn")
+        if isinstance(order, Setup):
+            begun = True
+            peer, supply = _meet(order, server.index, listener, assignment, identity, position)
+            listener.close()
+            server.setup(order, peer, supply)
+            for channel in (orchestrator, peer, supply):
+                channel.end_startup(assignment.timeout_sec)
+            orchestrator.send_message({"type": "ready"})
+        elif isinstance(order, Prepare):
+            server.prepare(order)
+        elif isinstance(order, Submit):
+            server.upload(order)
+        elif isinstance(order, Settle):
+            server.settle(order)
+        elif isinstance(order, Aggregate):
+            orchestrator.send_message(server.aggregate(order))
+
+
+def _meet(
+    order: Setup,
+    index: int,
+    listener: socket.socket,
+    assignment: Assignment,
+    identity: Identity,
+    position: Position,
+) -> tuple[Channel, Channel]:
+    """A connection to the other server for the rounds, and one beside it: to it too, or to the dealer."""
+    session, timeout_sec = assignment.session, assignment.startup_timeout_sec
+
+    def other(position: Position) -> Channel:
+        if index == 0:
+            return connect((order.peer.host, order.peer.port), identity, session, "server 1", position, timeout_sec)
+        return accept(listener, {"server 0"}, identity, session, position, timeout_sec)["server 0"]
+
+    peer, background = other(position), Position()
+    if order.dealer is None:
+        return peer, other(background)
+    return peer, connect((order.dealer.host, order.dealer.port), identity, session, "dealer", background, timeout_sec)
+
+
+def _next_order(orchestrator: Channel) -> Order:
+    """Between orders a server waits for as long as clients train; only the closing of the connection ends it."""
+    orchestrator.wait()
+    try:
+        return parse(orchestrator.receive_message())
+    except ValueError as error:
+        raise orchestrator.error(DisagreementError, str(error)) from None
+
+
+def main(kind: type[Server] = EmbeddedServer) -> None:
+    """Run a server of this kind until the orchestrator's connection closes."""
+    keypair = Keypair()
+    assignment, identity, listener = begin({"public_key": keypair.public_key.hex()})
+    position = Position()
+    session, timeout_sec = assignment.session, assignment.startup_timeout_sec
+    orchestrator = accept(listener, {"orchestrator"}, identity, session, position, timeout_sec)["orchestrator"]
+    server = kind(int(assignment.role.removeprefix("server ")), keypair, orchestrator, position)
+    try:
+        serve(server, orchestrator, listener, assignment, identity, position)
+    except ProtocolError as error:
+        orchestrator.send_message(
+            {
+                "type": "error",
+                "kind": type(error).__name__,
+                "peer": error.peer,
+                "phase": error.phase,
+                "round": error.round,
+                "reason": error.reason,
+            }
+        )
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()

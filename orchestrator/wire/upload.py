@@ -1,0 +1,194 @@
+"""What a client hands to each server: shares of its scores and of its update, or better than shares of the update.
+
+Parties: a client and two servers that do not collude; all semi-honest, and no client colludes with a server.
+What each learns: a server receives a seed, a uniformly masked update and (server 1) uniformly masked products and
+scores; alone these are independent of the client's data (each lacks the other's seed). Together they determine it.
+Channel: sealed envelopes (`orchestrator.wire.envelope`); the upload names its run, round, slot and server.
+
+With the program "assisted" the client supplies the correlation that lets the servers multiply its update by a secret
+scalar with one opened ring element, whatever d is (client-aided model of SecureML, section "client-aided offline"):
+
+    lam uniform in Z_2^64^d, a uniform in Z_2^64;  M = Delta + lam to both;  <lam>, <a>, <a * lam> shared.
+
+Under a personal rule the update meets q secret scalars s_i, one for each client's model. It then comes with q scalars
+a_i, independent ones: the e_i = s_i - a_i are opened, and with one a for all of them would show how the s_i differ.
+
+The other programs need no help from the client and take plain shares of Delta in Z_2^64 or Z_2^128.
+
+Both halves carry one random tag. Its hash, with that of all else that both must hold alike, is what the servers compare
+before they use an upload: halves of two uploads, or halves that differ, are noticed. The hash shows nothing: the other
+server holds what is hashed, or does not use it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mpc_programs.rules import RoundParameters, score_names
+from orchestrator.mpc.fixed_point import encode_scalars
+from orchestrator.mpc.prg import SEED_BYTES, Prg, fresh_seed
+from orchestrator.mpc.ring import MASK128, from_bytes128, to_bytes128
+from orchestrator.wire.envelope import SEAL_BYTES
+from orchestrator.wire.message import Header, message_bytes, pack, unpack
+
+__all__ = ["DIGEST_BYTES", "KEY_BYTES", "Correlated", "Layout", "Upload", "share_update", "unpack_upload"]
+
+KEY_BYTES = 32
+"""Length of a reply key."""
+
+TAG_BYTES = 16
+
+DIGEST_BYTES = 32
+
+_COMMON = ("tag", "reply_key", "masked")
+"""The fields that are the same at both servers."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What an upload of a round holds. It follows from what is public, so that the length of each upload is known.
+
+    Attributes:
+        program: "assisted", "scalar-first" or "faithful".
+        parameters: d.
+        scores: k, scalars that the client shares: the rule's scores, then the norm ratio where updates are clipped,
+            then the bit that is counted, where there is one.
+        factors: n, how many secret scalars the update meets; more than one with "assisted" only.
+        answered: whether the upload brings a reply key.
+    """
+
+    program: str
+    parameters: int
+    scores: int
+    factors: int = 1
+    answered: bool = False
+
+    @classmethod
+    def of_round(cls, parameters: RoundParameters, program: str, length: int, counted: bool) -> Layout:
+        """For the parameters of a round. Args: length: d; counted: whether norms within the clip bound are counted."""
+        scores = len(score_names(parameters)) + counted
+        return cls(program, length, scores, parameters.models, parameters.personal)
+
+    def fields(self, server: int) -> dict[str, int]:
+        """The length of each field of one server's upload, bytes, in their order."""
+        lengths = {"tag": TAG_BYTES, "seed": SEED_BYTES}
+        if self.answered:
+            lengths["reply_key"] = KEY_BYTES
+        if self.program == "assisted":
+            lengths["masked"] = 8 * self.parameters
+        if server == 1:
+            size = {"assisted": 8 * self.factors, "scalar-first": 8, "faithful": 16}[self.program]
+            lengths["product" if self.program == "assisted" else "share"] = size * self.parameters
+            lengths["scalars"] = 16 * self.scores
+        return lengths
+
+    def envelope_bytes(self, server: int) -> int:
+        """The exact length of the sealed upload to one server."""
+        return message_bytes(self.fields(server)) + SEAL_BYTES
+
+
+@dataclass(frozen=True)
+class Correlated:
+    """One server's part of an update that comes with its own correlation; uint64 in Z_2^64.
+
+    Attributes:
+        masked: M = Delta + lam at `update_bits`, the same for both servers; shape (d,).
+        mask: share of lam; shape (d,).
+        factor_masks: share of a, one element for each secret scalar that the update meets; shape (n,).
+        products: share of a * lam; shape (n, d). Empty once they have been added to the round's sums.
+    """
+
+    masked: np.ndarray = field(repr=False)
+    mask: np.ndarray = field(repr=False)
+    factor_masks: np.ndarray = field(repr=False)
+    products: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Upload:
+    """One server's part, expanded.
+
+    Attributes:
+        scalars: share of the k scores, Z_2^128 at `SCALAR_BITS`.
+        update: `Correlated`, or a share of Delta at `update_bits`, of d elements: a uint64 array for the program
+            "scalar-first", a list in Z_2^128 for "faithful".
+        digest: SHA-256 of what both servers must hold alike.
+        reply_key: the public key that an answer is sealed to; empty where none is expected.
+    """
+
+    scalars: list[int] = field(repr=False)
+    update: Correlated | np.ndarray | list[int] = field(repr=False)
+    digest: bytes = field(default=b"", repr=False)
+    reply_key: bytes = field(default=b"", repr=False)
+
+
+def share_update(
+    update: np.ndarray, scores: Sequence[float], headers: Sequence[Header], layout: Layout, reply_key: bytes = b""
+) -> tuple[bytes, bytes]:
+    """The packed uploads for server 0 and server 1.
+
+    Args:
+        update: encoded Delta; uint64, shape (d,).
+        scores: the k numbers, in the order of `Layout.scores`.
+        headers: one for each server.
+        reply_key: the client's public key for its answer, where the layout has one.
+
+    Bytes in all: 8 (n + 2) d for "assisted", 8 d for "scalar-first", 16 d for "faithful"; 16 k and below 300 more.
+    """
+    seeds = (fresh_seed(), fresh_seed())
+    d, k = layout.parameters, layout.scores
+    if len(update) != d or len(scores) != k or len(reply_key) != KEY_BYTES * layout.answered:
+        raise ValueError(f"Expected d={d}, k={k} and {'a' if layout.answered else 'no'} reply key, as the layout has.")
+    tag, prg, parts = secrets.token_bytes(TAG_BYTES), Prg(seeds[0]), dict[str, bytes]()
+    if layout.program == "assisted":
+        other = Prg(seeds[1])
+        mask, factor_masks = prg.uint64(d), prg.uint64(layout.factors)
+        mask, factor_masks = mask + other.uint64(d), factor_masks + other.uint64(layout.factors)
+        parts["masked"] = (update + mask).astype("<u8").tobytes()
+        parts["product"] = b"".join([(one * mask - prg.uint64(d)).astype("<u8").tobytes() for one in factor_masks])
+    elif layout.program == "scalar-first":
+        parts["share"] = (update - prg.uint64(d)).astype("<u8").tobytes()
+    else:
+        parts["share"] = _complement(update.view(np.int64).tolist(), prg.ring128(d))
+    parts["scalars"] = _complement(encode_scalars(scores), prg.ring128(k))
+    packed = []
+    for server, header in enumerate(headers):
+        content = {"tag": tag, "seed": seeds[server], "reply_key": reply_key, **parts}
+        packed.append(pack(header, {name: content[name] for name in layout.fields(server)}, "upload"))
+    return packed[0], packed[1]
+
+
+def _complement(values: list[int], first: list[int]) -> bytes:
+    """Server 1's share of scalars of which server 0 has the share `first`."""
+    return to_bytes128(value - share & MASK128 for value, share in zip(values, first, strict=True))
+
+
+def unpack_upload(data: bytes, expected: Header, layout: Layout) -> Upload:
+    """Parse and expand one server's part.
+
+    Raises:
+        ValueError: with the reason, if it has another length, or is meant for another run, round, slot, client or
+            server. Whatever has the right length and header is an upload: any bytes are shares of something.
+    """
+    parts = unpack(data, expected, layout.fields(expected.server), "upload")
+    prg, d, k, first = Prg(bytes(parts["seed"])), layout.parameters, layout.scores, expected.server == 0
+    digest = hashlib.sha256()
+    for name in _COMMON:
+        digest.update(parts.get(name, b""))
+    update: Correlated | np.ndarray | list[int]
+    if layout.program == "assisted":
+        mask, factor_masks = prg.uint64(d), prg.uint64(layout.factors)
+        products = prg.uint64(layout.factors * d) if first else np.frombuffer(parts["product"], dtype="<u8")
+        masked = np.frombuffer(parts["masked"], dtype="<u8")
+        update = Correlated(masked, mask, factor_masks, products.reshape(layout.factors, d))
+    elif layout.program == "scalar-first":
+        update = prg.uint64(d) if first else np.frombuffer(parts["share"], dtype="<u8")
+    else:
+        update = prg.ring128(d) if first else from_bytes128(parts["share"])
+    scalars = prg.ring128(k) if first else from_bytes128(parts["scalars"])
+    return Upload(scalars, update, digest.digest(), bytes(parts.get("reply_key", b"")))

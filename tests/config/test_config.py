@@ -1,0 +1,290 @@
+"""Settings: layers, refusals of one line that name the setting, and the way through a file and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pydantic
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.config import Config, load_config, preset_names
+from orchestrator.errors import ConfigError
+
+NOISY = "privacy={clip_norm: 1, noise_multiplier: 1"
+CSV = "data={name: csv, csv: {nodes: n.csv, edges: e.txt, id: id, label: y, sensitive: s}}"
+
+
+def refusal(*overrides: str, **layers) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(overrides=overrides, **layers)
+    message = str(caught.value)
+    assert "\n" not in message and message
+    assert caught.value.exit_status == 2
+    return message
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text: str) -> Path:
+        path = tmp_path / "settings.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("nonsense=1", "nonsense: unknown"),
+        ("federation.round=1", "federation.round: unknown"),
+        ("data.synthetic.node=1", "data.synthetic.node: unknown"),
+        ("federation=3", "federation: "),
+        ("federation.rounds=many", "federation.rounds: "),
+        ("federation.rounds=1.5", "federation.rounds: "),
+        ("federation.rounds=", "federation.rounds: "),
+        ("federation.rounds=yes", "federation.rounds: "),
+        ("federation.rounds=[1]", "federation.rounds: "),
+        ("federation.rounds=0", "federation.rounds: "),
+        ("federation.cohort=0", "federation.cohort: "),
+        ("federation.cohort=31", "federation.cohort = 31 is larger than clients.count = 30"),
+        ("federation.sampling=uniform", "federation.sampling: "),
+        ("federation={sampling: poisson, cohort: 31}", "federation.cohort = 31 is larger than clients.count = 30"),
+        ("seed=-1", "seed: "),
+        ("seed=true", "seed: "),
+        ("method.alpha=-1e-9", "method.alpha: "),
+        ("method.alpha=.nan", "method.alpha: "),
+        ("method.lam=.inf", "method.lam: "),
+        ("method.lam={a: 1}", "method.lam: "),
+        ("method.lam=65", "method.lam: "),
+        ("method.tau=0", "method.tau: "),
+        ("method.tau=0.001", "method.tau = 0.001 is too small for method.lam"),
+        ("method.name=fedprox", "method.name: "),
+        ("model.dropout=1", "model.dropout: "),
+        ("data.name=csv", "data.name is csv: data.csv must say"),
+        ("data.name=imagenet", "data.name: "),
+        ("data.features=raw", "data.features: "),
+        ("data.split=[0.5, 0.5]", "data.split.2: "),
+        ("data.split=[0.5, 0.25, 0.2]", "data.split = [0.5, 0.25, 0.2]: expected three shares that sum to 1"),
+        ("data.split=[0, 0.5, 0.5]", "data.split = [0.0, 0.5, 0.5]: "),
+        ("data.split=[1.5, -0.5, 0]", "data.split = [1.5, -0.5, 0.0]: "),
+        ("clients.partition=stars", "clients.partition: "),
+        ("clients={partition: overlapping, count: 12}", "clients.count = 12 is no multiple of clients.copies = 5"),
+        ("clients.partition=whole", "clients.partition = whole makes one client, but clients.count = 30"),
+        ("clients.copies=0", "clients.copies: "),
+        ("clients.share=0", "clients.share: "),
+        ("clients.tolerance=-1", "clients.tolerance: "),
+        ("data.csv.nodes=n.csv", "data.csv.edges: must be given; data.csv.id: must be given"),
+        ("data.dir=5", "data.dir: "),
+        (CSV.replace("label: y", "label: 5"), "data.csv.label: expected text, got 5; put it in quotes"),
+        (CSV.replace("label: y", "label: no"), "data.csv.label: "),
+        ("privacy.noise_multiplier=1", "privacy.noise_multiplier > 0 needs privacy.clip_norm"),
+        ("privacy.noise_multiplier=-1", "privacy.noise_multiplier: "),
+        ("privacy.clip_norm=0", "privacy.clip_norm: "),
+        ("privacy.noise=both", "privacy.noise: "),
+        ("privacy.noise=off", "privacy.noise: "),
+        ("privacy.delta=0", "privacy.delta: "),
+        ("privacy.delta=1", "privacy.delta: "),
+        ("privacy.accountant=gdp", "privacy.accountant: "),
+        ("privacy.accountant=paper", "privacy.accountant = paper is valid for no run"),
+        ("privacy.sensitivity=1", "privacy.sensitivity: "),
+        ("privacy.epsilon_budget=0", "privacy.epsilon_budget: "),
+        ("privacy.epsilon_budget=4", "privacy.epsilon_budget needs privacy.noise_multiplier > 0"),
+        (f"{NOISY}, epsilon_budget: 4, accountant: null}}", "privacy.epsilon_budget needs privacy.accountant"),
+        ("privacy.clip=quantile", "privacy.clip = quantile needs privacy.clip_norm"),
+        ("privacy.quantile.target=1", "privacy.quantile.target: "),
+        (f"{NOISY}, accountant: pld}}", "privacy.accountant = pld needs federation.sampling = poisson"),
+        ("privacy.clip_norm=nan", "privacy.clip_norm: "),
+        ("sharing.weight_bits=33", "sharing.weight_bits: "),
+        ("engine.name=psychic", "engine.name: "),
+        ("engine.ports=[7000, 7001]", "engine.ports.2: "),
+        ("engine.ports=[7000, 7001, 70000]", "engine.ports.2: "),
+        ("engine.startup_timeout_sec=0", "engine.startup_timeout_sec: "),
+        ("engine.timeout_sec=0", "engine.timeout_sec: "),
+        ("engine.training_timeout_sec=1e300", "engine.training_timeout_sec: "),
+        ("run.tensorboard=5", "run.tensorboard: "),
+        ("federation.rounds", "--set federation.rounds: expected name=value"),
+        ("=3", "--set =3: expected name=value"),
+        (".=3", "--set .=3: expected name=value"),
+        ("federation..rounds=3", "--set federation..rounds=3: expected name=value"),
+        ("method.lam=[1", "--set method.lam=[1: not valid YAML"),
+    ],
+)
+def test_a_bad_setting_is_refused_in_one_line_that_names_it(override, named):
+    assert refusal(override).startswith(named)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("federation: {rounds: 5", "not valid YAML"),
+        ("\tfederation:", "not valid YAML"),
+        ("federation: {rounds: 5, rounds: 6}", "'rounds' stands twice"),
+        ("seed: 1\nfederation: {cohort: 2}\nseed: 2", "'seed' stands twice"),
+        ("? [a, b]\n: 5", "not valid YAML"),
+        ("seed: 2020-13-45", "not valid YAML"),
+        ("seed: !!python/object/apply:os.getcwd []", "not valid YAML"),
+        ("- seed", "expected a mapping"),
+        ("seed", "expected a mapping"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_line_that_names_it(write, text, said):
+    path = write(text)
+    message = refusal(file=path)
+    assert message.startswith(f"{path}: ") and said in message
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("1: 2", "1: "), ("federation: {1: 2}", "federation.1: "), ("federation:\n", "federation: ")],
+)
+def test_keys_that_are_no_names_and_empty_sections_are_refused(write, text, named):
+    assert refusal(file=write(text)).startswith(named)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    missing = tmp_path / "none.yaml"
+    assert str(missing) in refusal(file=missing)
+    assert str(tmp_path) in refusal(file=tmp_path)
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\xff")
+    assert "binary.yaml" in refusal(file=tmp_path / "binary.yaml")
+
+
+def test_an_unknown_preset_is_refused_with_the_known_ones():
+    message = refusal(presets=["nab"])
+    assert "'nab'" in message and all(name in message for name in preset_names())
+
+
+@pytest.mark.parametrize(
+    ("privacy", "named"),
+    [
+        (f"{NOISY}, epsilon_budget: 4}}", "privacy.epsilon_budget: no accountant is valid for federation.sampling"),
+        (f"{NOISY}, sensitivity: bounded_weights}}", "privacy.sensitivity = bounded_weights is not proven"),
+    ],
+)
+def test_no_claim_is_made_for_sampling_with_replacement(privacy, named):
+    assert refusal("federation.sampling=with_replacement", privacy).startswith(named)
+
+
+def test_several_faults_are_all_named_in_one_line():
+    message = refusal("federation.rounds=0", "method.tau=-1", "nonsense=1")
+    assert all(name in message for name in ("federation.rounds", "method.tau", "nonsense"))
+
+
+def test_an_empty_file_changes_nothing(write):
+    assert load_config(file=write("# nothing\n")) == load_config() == Config()
+
+
+def test_layers_override_each_other_in_order(write):
+    path = write("federation: {rounds: 7}\nmethod: {tau: 2}\n")
+    assert load_config(["nba", "german"]).method.local_epochs == load_config(["german"]).method.local_epochs
+    assert load_config(["german", "nba"]).data.name == "nba"
+    layered = load_config(["nba"], path, ["federation.cohort=5", "method.tau=3", "method.tau=1"])
+    assert layered.federation.rounds == 7  # the file wins over the preset
+    assert layered.federation.cohort == 5  # and leaves the other settings of the section alone
+    assert layered.method.tau == 1  # the last --set wins
+    assert layered.method.lam == load_config(["nba"]).method.lam
+    assert layered.model.hidden == Config().model.hidden
+
+
+@pytest.mark.parametrize("text", ["1e-4", "1E-4", "1.e-4", "0.1e-3", ".1e-3", "1.0e-4", "0.0001"])
+def test_a_number_with_an_exponent_is_a_number(text, write):
+    assert load_config(overrides=[f"method.alpha={text}"]).method.alpha == 1e-4
+    assert load_config(file=write(f"method: {{alpha: {text}}}")).method.alpha == 1e-4
+    assert load_config(overrides=["federation.rounds=1e2"]).federation.rounds == 100
+
+
+@pytest.mark.parametrize(
+    "text", ["-1", "1e-4", "nan", "inf", "007", "no", "2020-01-01", "null", "~", "", " x ", "a: b"]
+)
+def test_quoted_text_stays_text(text, write):
+    quoted = yaml.safe_dump(text, default_style='"').strip()
+    config = load_config(overrides=[CSV, f"data.csv.missing_label={quoted}"])
+    assert config.data.csv.missing_label == text
+    assert load_config(file=write(config.to_yaml())) == config
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.floats(1e-300, 1e300), st.integers(0, 10**40))
+def test_every_configuration_survives_the_way_through_text(tmp_path_factory, text, number, seed):
+    config = load_config(overrides=[CSV])
+    csv = config.data.csv.model_copy(update={"label": text, "missing_label": f"{number!r}", "drop": (text, "b")})
+    config = Config(
+        seed=seed,
+        data=config.data.model_copy(update={"csv": csv, "dir": Path("raw data/ü")}),
+        method={"tau_fair": number},
+        engine={"ports": (0, 1, 65535)},
+        privacy={"clip_norm": number, "noise_multiplier": number},
+    )
+    path = tmp_path_factory.getbasetemp() / "config.yaml"
+    path.write_text(config.to_yaml(), encoding="utf-8")
+    assert load_config(file=path) == config
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_shipped_preset_loads(name):
+    config = load_config([name])
+    assert config.federation.cohort <= config.clients.count
+    if config.method.name == "f2gnn":  # whose reference code it is
+        assert load_config([name, "reference"]).method.score == "reciprocal"
+
+
+def test_the_paper_preset_equals_the_defaults():
+    assert load_config(["paper"]) == Config()
+
+
+def leaves(tree, prefix=""):
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def preset_leaves(name):
+    folder = Path(load_config.__code__.co_filename).parent / "presets"
+    return dict(leaves(yaml.safe_load((folder / f"{name}.yaml").read_text())))
+
+
+def test_the_reference_preset_flips_every_deviation_that_the_paper_preset_names():
+    paper, reference = preset_leaves("paper"), preset_leaves("reference")
+    assert paper.keys() == reference.keys()
+    assert [key for key in paper if paper[key] == reference[key]] == []
+    loaded = dict(leaves(load_config(["reference"]).model_dump()))
+    defaults = dict(leaves(Config().model_dump()))
+    assert {key for key in defaults if defaults[key] != loaded[key]} == reference.keys()
+
+
+@pytest.mark.parametrize("path", ["", "data.", "data.synthetic.", "method.", "engine."])
+def test_a_configuration_is_frozen(path):
+    section = load_config()
+    for part in path.split(".")[:-1]:
+        section = getattr(section, part)
+    with pytest.raises(pydantic.ValidationError, match="frozen"):
+        setattr(section, next(iter(type(section).model_fields)), 1)
+
+
+def test_a_preset_lies_on_those_that_it_names():
+    config = load_config(["fedsage-plus-cora-louvain-5"])
+    assert (config.method.name, config.model.name) == ("fedsage+", "sage")
+    assert (config.data.name, config.clients.partition, config.clients.count) == ("cora", "louvain", 5)
+    below = load_config(["fedsage-cora-louvain-5"])
+    assert (
+        config.method.learning_rate == below.method.learning_rate
+        and config.federation.rounds == below.federation.rounds
+    )
+
+
+@pytest.mark.parametrize("preset", [name for name in preset_names() if name.startswith("fed")])
+def test_presets_of_personalised_methods_are_whole_and_valid(preset):
+    config = load_config([preset])
+    assert preset.endswith(f"-{config.data.name}-{config.clients.partition}-{config.clients.count}")
+    assert config.federation.cohort == config.clients.count and config.evaluation.where == "clients"
+
+
+def test_parts_of_presets_are_no_presets():
+    assert not [name for name in preset_names() if name.startswith("_")]
+    with pytest.raises(ConfigError, match="unknown preset '_fedpub'"):
+        load_config(["_fedpub"])

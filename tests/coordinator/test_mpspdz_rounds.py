@@ -1,0 +1,125 @@
+"""Rounds on real parties against float64 and the embedded engine, and what they cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mpc_programs.rules import RoundParameters
+from orchestrator.config import load_config
+from orchestrator.coordinator.mpspdz import MpSpdzEngine
+from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate
+from orchestrator.coordinator.two_servers import EmbeddedEngine
+from orchestrator.experiments.comparison import compare
+from orchestrator.mpc.fixed_point import VectorFormat
+from orchestrator.mpspdz.shape import Shape
+
+FORMAT = VectorFormat(25, 32, 6)
+LENGTH = 40
+FAR = 1e5
+
+
+def parameters(q, rule="f2gnn", **options):
+    return RoundParameters(rule, q, **{"lam": 8.0, "ratio_max": FORMAT.limit, **options})
+
+
+def cohorts(rule, d=LENGTH):
+    """Random updates and scores, then extreme ones: norms of 0, at C and near the limit; equal and far scores."""
+    rng, q = np.random.default_rng(rule.cohort), rule.cohort
+    norms = [2.0 ** rng.uniform(-4, 5, q), np.resize([0.0, 1.0, 63.9], q), np.full(q, 0.25)]
+    balances = [rng.random(q), np.full(q, 0.5), np.resize([0.0, 1.0], q)]
+    fairness = [rng.random(q), np.full(q, 1.0), np.resize([0.0, 1.0], q)]
+    for lengths, b, f in zip(norms, balances, fairness, strict=True):
+        deltas = rng.normal(size=(q, d))
+        deltas *= (lengths / np.linalg.norm(deltas, axis=1))[:, None]
+        yield [
+            PlainUpload(
+                delta, float(np.linalg.norm(delta)), {"balance": float(x), "fairness": float(y * rule.fairness_max)}
+            )
+            for delta, x, y in zip(deltas, b, f, strict=True)
+        ]
+
+
+def play(engine, number, uploads):
+    for slot, upload in enumerate(uploads):
+        engine.submit(number, slot, slot, engine.encoder(upload.delta, upload.norm, upload.scores, number, slot, slot))
+    return engine.aggregate(number, range(len(uploads)))
+
+
+CASES = [
+    ("semi2k", "assisted", parameters(1)),
+    ("semi2k", "assisted", parameters(30)),
+    ("semi2k", "assisted", parameters(3, fairness_max=FAR)),
+    ("dealer-ring", "assisted", parameters(3)),
+    ("dealer-ring", "assisted", parameters(10, fairness_max=FAR)),
+    ("dealer-ring", "assisted", parameters(3, ratio_max=None)),
+    ("semi2k", "assisted", parameters(3, rule="fedavg")),
+    ("semi2k", "scalar-first", parameters(3)),
+    ("dealer-ring", "scalar-first", parameters(10)),
+    ("semi2k", "faithful", parameters(3)),
+    ("dealer-ring", "faithful", parameters(1)),
+    ("dealer-ring", "faithful", parameters(30)),
+    ("dealer-ring", "faithful", parameters(3, ratio_max=None)),
+]
+
+
+@pytest.mark.parametrize(("protocol", "program", "rule"), CASES, ids=lambda case: getattr(case, "cohort", case))
+def test_float64_embedded_and_mpspdz_agree_within_their_bounds(installation, cache, protocol, program, rule):
+    shape = Shape(program, protocol, rule, LENGTH)
+    clip_norm = None if rule.ratio_max is None else 1.0
+    model = np.random.default_rng(0).normal(size=LENGTH)
+    common = {"clip_norm": clip_norm, "program": program, "timeout_sec": 60.0}
+    with (
+        MpSpdzEngine(rule, FORMAT, protocol=protocol, home=installation.home, cache=cache, **common) as witness,
+        EmbeddedEngine(rule, FORMAT, preprocessing="dealer", **common) as embedded,
+    ):
+        witness.start(model)
+        embedded.start(model)
+        bound = own_bound = 0.0  # each engine keeps its own model, so errors add up
+        for number, uploads in enumerate(cohorts(rule), start=1):
+            largest = max(float(np.abs(upload.delta).max()) for upload in uploads)
+            bound += shape.error_bound(FORMAT, largest)
+            own_bound += FORMAT.error_bound(rule.cohort, largest, rule.gain)
+            exact = float64_aggregate(model, rule, clip_norm, uploads)
+            first, second = (play(engine, number, uploads).parameters for engine in (witness, embedded))
+            assert np.abs(first - exact).max() <= bound
+            assert np.abs(first - second).max() <= bound + own_bound
+            model = exact
+
+
+def test_bounds_are_those_of_the_embedded_engine_but_for_faithful():
+    rule = parameters(3)
+    own = FORMAT.error_bound(3, 0.5, rule.gain)
+    assert Shape("assisted", "semi2k", rule, 10).error_bound(FORMAT, 0.5) == own
+    assert Shape("scalar-first", "dealer-ring", rule, 10).error_bound(FORMAT, 0.5) == own
+    assert 1e-4 < Shape("faithful", "semi2k", rule, 10).error_bound(FORMAT, 0.5) < 1e-3
+
+
+@pytest.mark.parametrize("protocol", ["semi2k", "dealer-ring"])
+def test_assisted_costs_little_and_the_same_for_every_model_size(installation, cache, protocol):
+    rule, costs = parameters(3), {}
+    for d in (1_000, 100_000):
+        with MpSpdzEngine(
+            rule, FORMAT, protocol=protocol, home=installation.home, cache=cache, clip_norm=1.0, timeout_sec=60.0
+        ) as engine:
+            engine.start(np.zeros(d))
+            costs[d] = play(engine, 1, next(iter(cohorts(rule, d)))).cost
+    small, large = costs.values()
+    assert small.online_bytes == large.online_bytes and max(small.online_bytes) <= 60_000
+    assert max(*small.preprocessing_bytes, *large.preprocessing_bytes) <= 3_500_000
+    assert small.rounds == large.rounds
+    assert small.startup_seconds > 0 and small.preprocessing_seconds > 0
+
+
+@pytest.mark.usefixtures("forkserver", "one_thread")
+def test_twenty_rounds_of_nba_give_the_embedded_engines_curve(installation, real_data, tmp_path, monkeypatch, cache):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    overrides = [
+        f"data.dir='{real_data('nba')}'",
+        f"run.dir='{tmp_path}'",
+        "federation.rounds=20",
+        f"engine.mpspdz_home='{installation.home}'",
+    ]
+    result = compare(load_config(["nba"], overrides=overrides), ("embedded", "mpspdz"))
+    assert result.worst_share_of_bound <= 1
+    assert result.largest["auc"] < 1e-3 and result.largest["accuracy"] < 0.03

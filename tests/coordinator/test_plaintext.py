@@ -1,0 +1,201 @@
+"""The plaintext reference against formulas written down independently, and its noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import softmax
+
+from mpc_programs.rules import RoundParameters
+from orchestrator.coordinator.plaintext import PlaintextEngine, PlainUpload, float64_aggregate, plain_encoder
+from orchestrator.coordinator.round_plan import Terms
+from orchestrator.errors import ConfigError, RangeError
+
+
+def make_uploads(cohort: int, size: int = 20, seed: int = 0) -> list[PlainUpload]:
+    rng = np.random.default_rng(seed)
+    uploads = []
+    for _ in range(cohort):
+        delta = rng.normal(size=size)
+        scores = {"balance": rng.uniform(), "fairness": rng.uniform(0, 2)}
+        uploads.append(PlainUpload(delta, float(np.linalg.norm(delta)), scores))
+    return uploads
+
+
+def run(engine: PlaintextEngine, model, uploads, round: int = 1):
+    for slot, upload in reversed(list(enumerate(uploads))):
+        engine.submit(round, slot, 10 + slot, upload)
+    return engine.aggregate(round, [10 + slot for slot in range(len(uploads))])
+
+
+def f2gnn_weights(uploads, lam: float, tau: float) -> np.ndarray:
+    """SaFeGNN, Algorithm 1, lines 11-15."""
+    balance = softmax([upload.scores["balance"] for upload in uploads])
+    fairness = np.exp(softmax([upload.scores["fairness"] for upload in uploads]))
+    return softmax((lam * balance + fairness) / tau)
+
+
+@pytest.mark.parametrize("cohort", [1, 2, 3, 5, 30])
+@pytest.mark.parametrize("clip_norm", [None, 1.5, 100.0])
+@pytest.mark.parametrize("rule", ["f2gnn", "fedavg"])
+def test_the_released_model_is_the_papers(cohort, clip_norm, rule):
+    uploads, model = make_uploads(cohort), np.linspace(-1, 1, 20)
+    ratio_max = None if clip_norm is None else 64 / clip_norm
+    parameters = RoundParameters(rule, cohort, lam=8.0, tau=4.0, ratio_max=ratio_max)
+    weights = f2gnn_weights(uploads, 8.0, 4.0) if rule == "f2gnn" else np.full(cohort, 1 / cohort)
+    clip = [1.0 if clip_norm is None else min(1.0, clip_norm / upload.norm) for upload in uploads]
+    expected = model - sum(w * c * upload.delta for w, c, upload in zip(weights, clip, uploads, strict=True))
+    np.testing.assert_allclose(float64_aggregate(model, parameters, clip_norm, uploads), expected, rtol=0, atol=1e-9)
+    engine = PlaintextEngine(parameters, clip_norm=clip_norm)
+    engine.start(model)
+    np.testing.assert_allclose(run(engine, model, uploads).parameters, expected, rtol=0, atol=1e-9)
+
+
+@given(st.integers(1, 8), st.integers(0, 10**6), st.sampled_from(["f2gnn", "fedavg"]))
+def test_equal_updates_move_the_model_by_that_update(cohort, seed, rule):
+    uploads = make_uploads(cohort, seed=seed)
+    same = [PlainUpload(uploads[0].delta, uploads[0].norm, upload.scores) for upload in uploads]
+    released = float64_aggregate(np.ones(20), RoundParameters(rule, cohort), None, same)
+    np.testing.assert_allclose(released, 1 - uploads[0].delta, rtol=0, atol=1e-9)
+
+
+@given(st.permutations(range(5)), st.sampled_from([None, 0.5]))
+def test_the_order_of_the_slots_does_not_matter(order, clip_norm):
+    uploads = make_uploads(5)
+    parameters = RoundParameters("f2gnn", 5, ratio_max=None if clip_norm is None else 64 / clip_norm)
+    model = np.zeros(20)
+    np.testing.assert_allclose(
+        float64_aggregate(model, parameters, clip_norm, [uploads[k] for k in order]),
+        float64_aggregate(model, parameters, clip_norm, uploads),
+        rtol=0,
+        atol=1e-12,
+    )
+
+
+@given(st.integers(1, 6), st.integers(0, 10**6), st.floats(1e-3, 10))
+def test_a_clipped_step_is_no_longer_than_the_bound(cohort, seed, clip_norm):
+    uploads = make_uploads(cohort, seed=seed)
+    parameters = RoundParameters("f2gnn", cohort, ratio_max=64 / clip_norm)
+    assert np.linalg.norm(float64_aggregate(np.zeros(20), parameters, clip_norm, uploads)) <= clip_norm * (1 + 1e-9)
+
+
+def test_rounds_may_have_any_size_and_terms_of_their_own():
+    parameters, uploads = RoundParameters("fedavg", 2, ratio_max=64.0), make_uploads(3)
+    engine = PlaintextEngine(parameters, clip_norm=1.0)
+    engine.start(np.zeros(20))
+    for size, clip_norm in ((3, 0.5), (0, 0.5), (1, None)):
+        before = engine._model
+        engine.prepare(1, size, Terms(clip_norm))
+        released = run(engine, None, uploads[:size]).parameters
+        clip = [1.0 if clip_norm is None else clip_norm / upload.norm for upload in uploads[:size]]
+        moved = sum(c * upload.delta for c, upload in zip(clip, uploads, strict=False)) / max(1, size)
+        np.testing.assert_allclose(released, before - moved, rtol=0, atol=1e-9)
+    engine.prepare(2, 3)
+    before = engine._model
+    moved = sum(upload.delta / upload.norm for upload in uploads) / 3
+    np.testing.assert_allclose(run(engine, None, uploads).parameters, before - moved, rtol=0, atol=1e-9)
+
+
+def test_rounds_build_on_each_other_and_the_given_model_is_not_touched():
+    parameters, model = RoundParameters("fedavg", 2), np.zeros(20)
+    engine = PlaintextEngine(parameters)
+    engine.start(model)
+    uploads = make_uploads(2)
+    mean = (uploads[0].delta + uploads[1].delta) / 2
+    first = run(engine, model, uploads)
+    first.parameters[:] = np.nan  # what was handed out is no longer the engine's
+    second = run(engine, model, uploads, 2)
+    np.testing.assert_allclose(second.parameters, -2 * mean, atol=1e-12)
+    assert not model.any()
+    assert (second.cost.upload_bytes, second.cost.download_bytes, second.cost.online_bytes) == (160, 160, (0, 0))
+
+
+def make_personal(cohort: int, seed: int = 0) -> list[PlainUpload]:
+    rng = np.random.default_rng(seed)
+    embeddings = rng.normal(size=(cohort, 4))
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return [PlainUpload(rng.normal(size=20), 1.0, {"embedding": embedding}) for embedding in embeddings]
+
+
+@pytest.mark.parametrize("cohort", [1, 2, 3, 10, 30])
+def test_a_personal_rule_gives_every_client_its_own_weighted_sum(cohort):
+    """Of the clients' models, by the paper's formula: alpha_ij is a softmax over tau cos(h_i, h_j)."""
+    uploads, start = make_personal(cohort), np.linspace(-1, 1, 20)
+    engine = PlaintextEngine(RoundParameters("fedpub", cohort, embedding=4, similarity=2.5))
+    engine.start(start)
+    embeddings = np.array([upload.scores["embedding"] for upload in uploads])
+    trained = start - np.array([upload.delta for upload in uploads])
+    expected = softmax(2.5 * embeddings @ embeddings.T, axis=1)
+    for number in (1, 2):  # the public model does not move
+        result = run(engine, start, uploads, number)
+        assert result.parameters is None and len(result.answers) == cohort
+        np.testing.assert_allclose(result.weights, expected, rtol=0, atol=1e-8)
+        for slot, answer in enumerate(result.answers):
+            own = engine.decoder(answer, None, number, slot, 10 + slot)
+            np.testing.assert_allclose(own, expected[slot] @ trained, rtol=0, atol=1e-7)
+        assert (result.cost.upload_bytes, result.cost.download_bytes) == (160, 160)
+
+
+def test_a_personal_round_may_have_any_size_and_no_clients():
+    engine = PlaintextEngine(RoundParameters("fedpub", 3, embedding=4))
+    engine.start(np.zeros(20))
+    for number, size in enumerate((2, 0, 4), 1):
+        engine.prepare(number, size)
+        result = run(engine, None, make_personal(size), number)
+        assert result.parameters is None
+        assert (len(result.answers), result.weights.shape) == (size, (size, size))
+        assert result.cost.download_bytes == (160 if size else 0)
+
+
+@pytest.mark.parametrize("terms", [Terms(1.0), Terms(1.0, 0.1), Terms(None, 0.0, 0.0)])
+def test_a_personal_rule_neither_clips_nor_adds_noise(terms):
+    parameters = RoundParameters("fedpub", 3, embedding=4)
+    with pytest.raises(ConfigError, match=r"fedpub .* without clipping or noise"):
+        PlaintextEngine(parameters).prepare(1, 3, terms)
+    with pytest.raises(ConfigError, match=r"fedpub .* without clipping or noise"):
+        PlaintextEngine(
+            parameters,
+            clip_norm=terms.clip_norm,
+            noise_stddev=terms.noise_stddev,
+            count_stddev=terms.count_stddev,
+        )
+
+
+def test_an_embedding_that_is_not_finite_is_refused_with_its_client():
+    with pytest.raises(RangeError, match="round 3, client 7"):
+        plain_encoder(np.zeros(3), 0.0, {"embedding": np.array([0.0, np.nan])}, 3, 0, 7)
+
+
+def test_noise_has_the_variance_of_both_servers_and_is_not_repeated():
+    parameters, size = RoundParameters("fedavg", 1, ratio_max=64 / 0.5), 40_000
+    released = []
+    for _ in range(2):
+        with PlaintextEngine(parameters, clip_norm=0.5, noise_stddev=0.3) as engine:
+            engine.start(np.zeros(size))
+            released.append(run(engine, None, [PlainUpload(np.zeros(size), 0.0, {})]).parameters)
+    stddev = 2**0.5 * 0.3
+    for noise in released:
+        assert abs(noise.mean()) < 5 * stddev / size**0.5
+        assert abs(noise.std() / stddev - 1) < 5 / (2 * size) ** 0.5
+    assert abs(np.corrcoef(*released)[0, 1]) < 5 / size**0.5
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", ["delta", "norm", "score"])
+def test_an_update_that_is_not_finite_is_refused_with_its_client(value, where):
+    arguments = {"delta": np.zeros(3), "norm": 0.0, "scores": {"balance": 0.5}}
+    arguments |= {
+        "delta": {"delta": np.array([0, value, 0])},
+        "norm": {"norm": value},
+        "score": {"scores": {"b": value}},
+    }[where]
+    with pytest.raises(RangeError, match="round 3, client 7"):
+        plain_encoder(**arguments, round=3, slot=0, client=7)
+
+
+def test_a_finite_update_passes_unchanged():
+    upload = plain_encoder(np.arange(3.0), 2.5, {"balance": 0.5}, 1, 0, 4)
+    np.testing.assert_array_equal(upload.delta, [0, 1, 2])
+    assert (upload.norm, upload.scores) == (2.5, {"balance": 0.5})

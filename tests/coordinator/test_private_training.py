@@ -1,0 +1,262 @@
+"""The round loop with noise: its scale, the budget, the adaptive clip bound, and what must not end a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from orchestrator.coordinator.factory import create_engine
+from orchestrator.coordinator.run_folder import RunFolder
+from orchestrator.coordinator.training import train
+from orchestrator.errors import ConfigError, RangeError, RunError
+from orchestrator.models import create_network, load_model
+from orchestrator.privacy.budget import Budget
+from orchestrator.privacy.plan import PrivacyPlan
+from orchestrator.reports.run import privacy_report
+from tests.training_runs import Crash, CrashingFolder, crash_after, run
+
+pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
+
+
+@pytest.mark.parametrize("engine", ["plaintext", "embedded"])
+@pytest.mark.parametrize(("how", "factor"), [("split", 1.0), ("each_full", 2**0.5)])
+def test_noise_has_standard_deviation_two_sigma_c_or_that_from_each_server(tiny, tmp_path, engine, how, factor):
+    options = ["federation.rounds=1", "model.hidden=64"]
+    plain = run(tiny(tmp_path, *options, "privacy={clip_norm: 0.5}"))[1][0]
+    privacy = f"privacy={{clip_norm: 0.5, noise_multiplier: 0.3, noise: {how}}}"
+    noisy = run(tiny(tmp_path, *options, privacy, f"engine.name={engine}"), audit=True)[1][0]
+    noise, stddev = noisy.parameters - plain.parameters, factor * 2 * 0.3 * 0.5
+    count = len(noise)
+    assert count > 4000
+    assert abs(noise.std() / stddev - 1) < 5 / (2 * count) ** 0.5
+    assert abs(noise.mean()) < 5 * stddev / count**0.5
+    assert (noisy.difference, noisy.bound) == (None, None)  # nobody but the servers can subtract the noise
+
+
+@pytest.mark.parametrize("engine", ["plaintext", "embedded"])
+def test_with_noise_no_update_ends_the_run(tiny, tmp_path, engine):
+    """That a run ended would tell about a client's data, and no noise covers it."""
+    diverging = ["federation.rounds=2", "method.learning_rate=1e30", f"engine.name={engine}"]
+    with pytest.raises(RangeError):
+        run(tiny(tmp_path, *diverging))
+    config = tiny(tmp_path, *diverging, "privacy={clip_norm: 0.5, noise_multiplier: 0.3}")
+    assert [result.round for result in run(config)[1]] == [1, 2]
+
+
+# Privacy
+
+NOISY = "privacy={clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3"
+
+
+def epsilons(folder: RunFolder) -> list[float | None]:
+    return [row["epsilon"] for row in folder.records()]
+
+
+@pytest.mark.parametrize(("sampling", "sampler"), [("distinct", "fixed"), ("poisson", "poisson")])
+def test_every_round_states_the_epsilon_so_far(tiny, tmp_path, sampling, sampler):
+    config = tiny(tmp_path, f"federation={{sampling: {sampling}, rounds: 3}}", NOISY + "}")
+    folder, results = run(config)
+    plan = PrivacyPlan(sampler, 6, 3, 2.0, 1e-3)
+    assert epsilons(folder) == [plan.epsilon(rounds) for rounds in (1, 2, 3)] == [r.epsilon for r in results]
+    assert (folder.path / "metrics.csv").read_text().splitlines()[0].split(",")[-1] == "epsilon"
+    report = privacy_report(folder, config)
+    assert report["epsilon"] == plan.epsilon(3) == report["views"]["outsider"]
+    assert (report["delta"], report["adjacency"], report["accountant"]) == (1e-3, plan.adjacency, "rdp")
+    most = max(Counter(client for result in results for client in result.cohort).values())
+    assert report["participations"] == most and report["simulated"]
+    assert report["views"]["client"] == plan.epsilon(3, "client")
+    assert report["views"]["server"] == plan.epsilon(most, "server")
+    assert report["server_stddev"] == pytest.approx(2.0 * 2 * 0.5, rel=1e-4) and report["stopped"] is None
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("privacy.clip_norm=0.5",),
+        ("federation.sampling=with_replacement", NOISY + "}"),
+        (NOISY + ", accountant: null}",),
+    ],
+)
+def test_no_epsilon_is_stated_where_none_is_valid(tiny, tmp_path, overrides):
+    config = tiny(tmp_path, *overrides)
+    folder, _ = run(config)
+    assert epsilons(folder) == [None, None]
+    assert privacy_report(folder, config) is None
+    assert folder.load_privacy() is None
+
+
+def test_training_stops_before_the_budget_is_exceeded_and_leaves_a_whole_run(tiny, tmp_path):
+    plan = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3)
+    limit = (plan.epsilon(3) + plan.epsilon(4)) / 2
+    config = tiny(tmp_path, "federation.rounds=9", NOISY + f", epsilon_budget: {limit}}}")
+    folder, results = run(config)
+    assert [result.round for result in results] == [1, 2, 3] and folder.load().round == 3
+    assert max(epsilons(folder)) == plan.epsilon(3) <= limit
+    np.testing.assert_array_equal(load_model(folder.path / "model.pt")[1], results[-1].parameters)
+    stopped = privacy_report(folder, config)["stopped"]
+    assert stopped.startswith("round 4 would bring epsilon from ") and "\n" not in stopped
+    train(config, folder, resume=True)  # which changes nothing
+    assert [row["round"] for row in folder.records()] == [1, 2, 3] and folder.load().round == 3
+
+
+def test_a_budget_too_small_for_one_round_is_a_setting_at_fault(tiny, tmp_path):
+    with pytest.raises(ConfigError, match=r"privacy\.epsilon_budget = 0\.01 does not allow a single round"):
+        run(tiny(tmp_path, NOISY + ", epsilon_budget: 0.01}"))
+
+
+def test_noise_too_fine_to_be_gaussian_on_the_grid_is_a_setting_at_fault(tiny, tmp_path):
+    with pytest.raises(ConfigError, match=r"privacy\.noise_multiplier = 1e-09: .* steps of the ring's grid"):
+        run(tiny(tmp_path, "privacy={clip_norm: 0.5, noise_multiplier: 1e-9}"))
+
+
+def test_a_resumed_run_goes_on_with_its_budget(tiny, tmp_path):
+    config = tiny(tmp_path, "federation.rounds=5", NOISY + "}")
+    whole, folder = run(config)[0], RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(config, folder, observe=partial(crash_after, 3))
+    train(config, folder, resume=True)
+    assert epsilons(folder) == epsilons(whole)
+    assert folder.load_privacy() == whole.load_privacy()
+
+
+def test_a_round_that_is_repeated_after_a_crash_is_paid_for_again(tiny, tmp_path):
+    """Its first result had been released, whether or not it was recorded."""
+    config = tiny(tmp_path, "federation.rounds=5", NOISY + "}")
+    folder, plan = RunFolder.create(config), PrivacyPlan("fixed", 6, 3, 2.0, 1e-3)
+    with pytest.raises(Crash):
+        train(config, CrashingFolder(folder.path))
+    train(config, folder, resume=True)
+    values = epsilons(folder)
+    assert values[:3] == [plan.epsilon(rounds) for rounds in (1, 2, 3)]
+    repeated = plan.new_accountant().compose(plan.release(), 3).compose(plan.release(attempts=2))
+    assert values[3] == repeated.epsilon(plan.delta) > plan.epsilon(4)
+    assert values[4] == repeated.compose(plan.release()).epsilon(plan.delta)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_round_is_paid_for_before_its_result_exists(tiny, tmp_path, moment):
+    """A crash within `aggregate` leaves a charge on the disk: somebody may have seen the result."""
+    config = tiny(tmp_path, "federation.rounds=3", NOISY + "}")
+    folder, plan, engine = RunFolder.create(config), PrivacyPlan("fixed", 6, 3, 2.0, 1e-3), create_engine(config)
+    aggregate = engine.aggregate
+
+    def crash(number, cohort):
+        assert folder.load_privacy()["last"] == number
+        if number == 2:
+            if moment == "after":
+                aggregate(number, cohort)
+            raise Crash
+        return aggregate(number, cohort)
+
+    engine.aggregate = crash
+    with pytest.raises(Crash):
+        train(config, folder, engine=engine)
+    assert len(folder.records()) == 1
+    assert Budget(plan).restore(folder.load_privacy()).epsilon == plan.epsilon(2)
+    train(config, folder, resume=True)
+    repeated = plan.new_accountant().compose(plan.release()).compose(plan.release(attempts=2))
+    assert epsilons(folder)[1] == repeated.epsilon(plan.delta) > plan.epsilon(2)
+
+
+@pytest.mark.parametrize("damage", ["", "[1]", "{}", None])
+def test_a_run_that_cannot_say_what_it_released_is_not_resumed(tiny, tmp_path, damage):
+    config = tiny(tmp_path, "federation.rounds=3", NOISY + "}")
+    folder = RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(config, folder, observe=partial(crash_after, 1))
+    path = folder.state_dir / "privacy.json"
+    path.unlink() if damage is None else path.write_text(damage)
+    with pytest.raises(RunError) as caught:
+        train(config, folder, resume=True)
+    assert "\n" not in str(caught.value)
+
+
+# The adaptive clip bound
+
+QUANTILE = "privacy={clip_norm: 0.5, clip: quantile"
+
+
+def bounds_follow(results, config) -> bool:
+    """Each round's clip bound is what the count of the round before makes of that round's bound."""
+    quantile, rows = config.privacy.quantile, [(result.clip_norm, result.within) for result in results]
+    return all(
+        following[0]
+        == pytest.approx(c * np.exp(-quantile.learning_rate * (within / config.federation.cohort - quantile.target)))
+        for (c, within), following in pairwise(rows)
+    )
+
+
+@pytest.mark.parametrize("engine", ["plaintext", "embedded"])
+@pytest.mark.parametrize("sampling", ["distinct", "poisson"])
+def test_the_clip_bound_follows_the_released_counts(tiny, tmp_path, engine, sampling):
+    """Without noise the counts are exact, and the audit, which knows each round's bound, still holds."""
+    federation = f"federation={{rounds: 8, cohort: 3, sampling: {sampling}}}"
+    config = tiny(tmp_path, QUANTILE + ", quantile: {learning_rate: 1.0}}", federation, f"engine.name={engine}")
+    folder, results = run(config, audit=True)
+    assert results[0].clip_norm == 0.5 and bounds_follow(results, config)
+    assert all(result.within in range(len(result.cohort) + 1) for result in results)
+    assert len({result.within / max(1, len(result.cohort)) for result in results}) > 1  # some are clipped, some are not
+    assert all(result.difference is None or result.difference <= result.bound for result in results)
+    assert [(row["clip_norm"], row["updates_within_clip_norm"]) for row in folder.records()] == [
+        (result.clip_norm, result.within) for result in results
+    ]
+
+
+@pytest.mark.parametrize("engine", ["plaintext", "embedded"])
+def test_noise_follows_the_clip_bound_and_the_count_has_its_own(tiny, tmp_path, engine):
+    privacy = QUANTILE + ", noise_multiplier: 0.3, quantile: {bit_noise_multiplier: 0.5, learning_rate: 0.5}}"
+    config = tiny(tmp_path, privacy, "federation.rounds=4", "model.hidden=64", f"engine.name={engine}")
+    folder, results = run(config)
+    assert bounds_follow(results, config)
+    assert any(abs(result.within - round(result.within)) > 1e-3 for result in results)
+    before, ratios = create_network(6, 2, config.model).initial_parameters(config.seed), []
+    for result in results:
+        # The step itself has a norm of at most C, spread over thousands of coordinates.
+        ratios.append((result.parameters - before).std() / result.clip_norm)
+        before = result.parameters
+    np.testing.assert_allclose(ratios, 2**0.5 * 2 * 0.3, rtol=0.06)
+    assert len({result.clip_norm for result in results}) == 4
+    report = privacy_report(folder, config)
+    assert report["clip_norm"] == results[-1].clip_norm
+    assert report["server_stddev"] == pytest.approx(0.3 * 2 * results[-1].clip_norm, rel=1e-3)
+
+
+def test_the_budget_pays_for_the_counts(tiny, tmp_path):
+    privacy = QUANTILE + ", noise_multiplier: 2, delta: 1e-3, quantile: {bit_noise_multiplier: 3}}"
+    config = tiny(tmp_path, privacy, "federation.rounds=3")
+    folder, _ = run(config)
+    plan = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3, bit_noise_multiplier=3.0)
+    assert epsilons(folder) == [plan.epsilon(rounds) for rounds in (1, 2, 3)]
+    assert plan.epsilon(3) > PrivacyPlan("fixed", 6, 3, 2.0, 1e-3).epsilon(3)
+    report = privacy_report(folder, config)
+    assert (report["bit_noise_multiplier"], report["epsilon"]) == (3.0, plan.epsilon(3))
+
+
+@pytest.mark.parametrize("noise", ["", ", noise_multiplier: 2, quantile: {bit_noise_multiplier: 0.5}"])
+def test_a_resumed_run_goes_on_with_its_clip_bound(tiny, tmp_path, noise):
+    config = tiny(tmp_path, "federation.rounds=5", QUANTILE + noise + "}")
+    folder = RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(config, folder, observe=partial(crash_after, 3))
+    bound = folder.load().clip_norm
+    results = []
+    train(config, folder, resume=True, observe=results.append)
+    rows = folder.records()
+    assert results[0].clip_norm == rows[3]["clip_norm"] == bound != 0.5
+    rate, target = config.privacy.quantile.learning_rate, config.privacy.quantile.target
+    assert bound == pytest.approx(
+        rows[2]["clip_norm"] * np.exp(-rate * (rows[2]["updates_within_clip_norm"] / 3 - target))
+    )
+    if not noise:
+        assert [row["clip_norm"] for row in rows] == [row["clip_norm"] for row in run(config)[0].records()]
+
+
+@pytest.mark.parametrize("multiplier", [1e-3, 1e6])
+def test_noise_of_the_count_beyond_the_ring_is_a_setting_at_fault(tiny, tmp_path, multiplier):
+    quantile = f", noise_multiplier: 1, quantile: {{bit_noise_multiplier: {multiplier}}}}}"
+    with pytest.raises(ConfigError, match=r"^privacy\.quantile\.bit_noise_multiplier = .* expected 0\.0625 to 13107"):
+        run(tiny(tmp_path, QUANTILE + quantile))

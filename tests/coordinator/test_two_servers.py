@@ -1,0 +1,653 @@
+"""Real processes: the round works, and whatever dies, stalls or disagrees ends it with a typed error."""
+
+import os
+import pickle
+import socket
+import sys
+import tempfile
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpc_programs.rules import RoundParameters
+from orchestrator.config import load_config
+from orchestrator.coordinator.factory import create_engine, privacy_plan
+from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate, float64_personal
+from orchestrator.coordinator.round_plan import Terms
+from orchestrator.coordinator.two_servers import EmbeddedEngine
+from orchestrator.errors import (
+    ConfigError,
+    DisagreementError,
+    PeerLostError,
+    PeerTimeoutError,
+    ProtocolError,
+    RangeError,
+)
+from orchestrator.mpc.fixed_point import VectorFormat
+from orchestrator.transport.tls import create_certificates
+from orchestrator.wire.envelope import Keypair
+
+FORMAT = VectorFormat(25, 32, 6)
+PARAMETERS = RoundParameters("f2gnn", 2, ratio_max=64.0)
+FAULTY = str(Path(__file__).with_name("faulty.py"))
+MODEL = np.linspace(-1, 1, 30)
+
+
+def engine(**options):
+    return EmbeddedEngine(PARAMETERS, FORMAT, clip_norm=1.0, timeout_sec=options.pop("timeout_sec", 20.0), **options)
+
+
+def faulty(role, phase, number, signal="SIGKILL", *marker):
+    return {role: [sys.executable, FAULTY, role, phase, str(number), signal, *map(str, marker)]}
+
+
+def uploads(seed):
+    rng = np.random.default_rng(seed)
+    deltas = [rng.normal(size=len(MODEL)) * scale for scale in (0.05, 0.5)]
+    return [
+        PlainUpload(
+            delta, FORMAT.norm(FORMAT.encode_update(delta)), {"balance": rng.random(), "fairness": rng.random()}
+        )
+        for delta in deltas
+    ]
+
+
+def play(running, number, plain=None, cohort=(4, 7)):
+    """One whole round; returns the aggregation."""
+    for slot, upload in enumerate(uploads(number) if plain is None else plain):
+        sealed = running.encoder(upload.delta, upload.norm, upload.scores, number, slot, cohort[slot])
+        running.submit(number, slot, cohort[slot], sealed)
+    return running.aggregate(number, list(cohort))
+
+
+def gone(pids):
+    """None of the processes runs any more (they are children that have been waited for)."""
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.fixture(params=["ot", "dealer"])
+def running_afresh(request):
+    with engine(preprocessing=request.param) as started:
+        started.start(MODEL)
+        yield started
+
+
+@pytest.fixture(scope="module", params=["ot", "dealer"])
+def running(request):
+    with engine(preprocessing=request.param) as started:
+        started.start(MODEL)
+        yield started
+
+
+def test_rounds_follow_each_other_and_costs_are_counted(running):
+    model = MODEL
+    for number in (1, 2, 3):
+        if number != 2:  # the second round must fetch its preprocessing itself
+            running.prepare(number, 2)
+        result = play(running, number)
+        expected = float64_aggregate(model, PARAMETERS, 1.0, uploads(number))
+        assert np.abs(result.parameters - expected).max() <= FORMAT.error_bound(2, 1.0)
+        model = result.parameters
+        cost = result.cost
+        assert cost.online_bytes[0] == cost.online_bytes[1] < 16_000
+        assert 0 < cost.rounds <= 64
+        assert all(cost.preprocessing_bytes)
+        assert cost.upload_bytes <= 3 * 8 * len(MODEL) + 1000
+        assert cost.download_bytes == 16 * len(MODEL)
+
+
+def test_noise_is_added_by_both_servers():
+    d, stddev = 4000, 0.7
+    parameters = RoundParameters("fedavg", 1, ratio_max=64.0)
+    with EmbeddedEngine(parameters, FORMAT, clip_norm=1.0, noise_stddev=stddev, timeout_sec=20.0) as noisy:
+        noisy.start(np.zeros(d))
+        sealed = noisy.encoder(np.zeros(d), 0.0, {}, 1, 0, 0)
+        noisy.submit(1, 0, 0, sealed)
+        noise = noisy.aggregate(1, [0]).parameters
+    total = 2**0.5 * stddev
+    assert abs(noise.std() / total - 1) < 5 / np.sqrt(2 * d)
+    assert abs(noise.mean()) < 5 * total / np.sqrt(d)
+
+
+@pytest.mark.parametrize(("how", "factor"), [("each_full", 1.0), ("split", 0.5**0.5)])
+def test_each_server_adds_noise_of_the_plans_scale_and_5_percent_would_show(how, factor):
+    """In a round without clients a server's share is its share of the model and its noise."""
+    d, privacy = 20_000, f"privacy={{clip_norm: 0.5, noise_multiplier: 0.3, noise: {how}}}"
+    config = load_config(overrides=["federation.sampling=poisson", privacy])
+    plan, shares = privacy_plan(config), []
+    with create_engine(config) as noisy:
+        noisy.start(np.zeros(d))
+        collect = noisy._collect
+
+        def watch(*wanted):
+            replies = collect(*wanted)
+            shares.extend(np.frombuffer(replies[f"server {k}"]["share"], dtype="<i8") * 2.0**-57 for k in (0, 1))
+            return replies
+
+        noisy._collect = watch
+        noisy.prepare(1, 0)
+        released = noisy.aggregate(1, [])
+    assert released.cost.preprocessing_bytes == (0, 0)
+    np.testing.assert_allclose(released.parameters, sum(shares), atol=1e-12)
+    expected = factor * 0.3 * plan.sensitivity
+    assert plan.server_stddev == pytest.approx(expected)
+    for values, stddev in ((shares[0], expected), (shares[1], expected), (sum(shares), 2**0.5 * expected)):
+        assert abs(values.std() / stddev - 1) < 0.025  # five standard errors
+        assert abs(values.mean()) < 5 * stddev / np.sqrt(d)
+    assert abs(np.corrcoef(*shares)[0, 1]) < 5 / np.sqrt(d)
+
+
+def test_cohorts_may_have_any_size_and_none_at_all(running_afresh):
+    model = MODEL
+    for number, size in enumerate((2, 0, 3, 1, 0), 1):
+        running_afresh.prepare(number, size)
+        plain = (uploads(number) + uploads(number + 100))[:size]
+        result = play(running_afresh, number, plain, cohort=range(size))
+        expected = float64_aggregate(model, PARAMETERS, 1.0, plain)
+        assert np.abs(result.parameters - expected).max() <= FORMAT.error_bound(max(size, 1), 1.0)
+        assert (result.cost.preprocessing_bytes[0] > 0) == (size > 0)
+        model = result.parameters
+
+
+@pytest.mark.parametrize("program", ["assisted", "scalar-first", "faithful"])
+def test_norms_within_the_clip_bound_are_counted_beside_the_aggregate(program):
+    with engine(program=program) as counting:
+        counting.start(MODEL)
+        model, norms = MODEL, [upload.norm for upload in uploads(1)]
+        middle = sum(norms) / 2
+        for number, (bound, expected) in enumerate(((64.0, 2), (middle, 1), (norms[0], 1), (min(norms) / 2, 0)), 1):
+            counting.prepare(number, 2, Terms(bound, count_stddev=0.0))
+            result = play(counting, number, uploads(1))
+            assert result.within == expected
+            moved = float64_aggregate(model, PARAMETERS, bound, uploads(1))
+            assert np.abs(result.parameters - moved).max() <= FORMAT.error_bound(2, 1.0)
+            model = result.parameters
+        counting.prepare(5, 0, Terms(1.0, count_stddev=0.0))
+        assert counting.aggregate(5, []).within == 0.0
+        counting.prepare(6, 2)
+        assert play(counting, 6).within is None
+
+
+def test_each_server_adds_noise_to_the_count():
+    """Rounds without clients release nothing else."""
+    with engine() as counting:
+        counting.start(np.zeros(1))
+        counts = []
+        for number in range(1, 201):
+            counting.prepare(number, 0, Terms(1.0, count_stddev=3.0))
+            counts.append(counting.aggregate(number, []).within)
+    counts = np.array(counts)
+    assert abs(counts.std() / (2**0.5 * 3.0) - 1) < 5 / (2 * len(counts)) ** 0.5
+    assert abs(counts.mean()) < 5 * 2**0.5 * 3.0 / len(counts) ** 0.5
+
+
+def test_a_cohort_of_another_size_than_was_prepared_is_refused():
+    with engine() as refusing, pytest.raises(DisagreementError, match="announced the cohort"):
+        refusing.start(MODEL)
+        refusing.prepare(1, 3)
+        play(refusing, 1)
+
+
+def test_terms_of_a_round_replace_the_usual_ones(running_afresh):
+    """Another clip bound, and back to the usual one."""
+    model = MODEL
+    for number, terms in enumerate((Terms(0.25), Terms(40.0), Terms(None), None), 1):
+        running_afresh.prepare(number, 2, terms)
+        result = play(running_afresh, number)
+        expected = float64_aggregate(model, PARAMETERS, 1.0 if terms is None else terms.clip_norm, uploads(number))
+        assert np.abs(result.parameters - expected).max() <= FORMAT.error_bound(2, 1.0)
+        model = result.parameters
+
+
+def test_noise_of_a_round_that_does_not_fit_is_refused(running):
+    with pytest.raises(ConfigError, match=r"sharing\.integer_bits"):
+        running.prepare(99, 2, Terms(1.0, 7.0))
+
+
+def test_servers_that_disagree_on_a_rounds_terms_stop_before_computing():
+    with engine() as split, pytest.raises(ProtocolError, match="another terms"):
+        split.start(MODEL)
+        for channel, stddev in zip(split._channels.values(), (0.1, 0.2), strict=True):
+            channel.send_message({"type": "prepare", "round": 1, **split._announcement(0, Terms(1.0, stddev))})
+            channel.send_message({"type": "aggregate", "round": 1, "cohort": []})
+        split._collect("result")
+
+
+@pytest.mark.parametrize("role", ["server 0", "server 1"])
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [
+        ("handshake", 0),
+        ("preprocessing", 0),
+        ("preprocessing", 1),
+        ("upload", 1),
+        ("handshake", 2),
+        ("online", 2),
+        ("release", 2),
+    ],
+)
+def test_a_killed_server_ends_the_round(role, phase, number):
+    with engine(commands=faulty(role, phase, number)) as struck, pytest.raises(PeerLostError) as caught:
+        struck.start(MODEL)
+        pids = struck.pids.values()
+        for current in (1, 2, 3):
+            struck.prepare(current, 2)
+            play(struck, current)
+    assert caught.value.peer == role
+    assert caught.value.round == number
+    assert "status -9" in str(caught.value)
+    gone(pids if number else [])
+
+
+def test_a_killed_dealer_ends_the_round():
+    with (
+        engine(commands=faulty("dealer", "preprocessing", 2), preprocessing="dealer") as struck,
+        pytest.raises(PeerLostError) as caught,
+    ):
+        struck.start(MODEL)
+        for current in (1, 2):
+            struck.prepare(current, 2)
+            play(struck, current)
+    assert (caught.value.peer, caught.value.phase, caught.value.round) == ("dealer", "preprocessing", 2)
+
+
+@pytest.mark.parametrize(
+    ("role", "phase"), [("server 0", "online"), ("server 1", "upload"), ("dealer", "preprocessing")]
+)
+def test_a_stalled_process_ends_the_round_within_the_timeout(role, phase):
+    preprocessing = "dealer" if role == "dealer" else "ot"
+    struck = engine(commands=faulty(role, phase, 1, "SIGSTOP"), timeout_sec=4.0, preprocessing=preprocessing)
+    with struck, pytest.raises(PeerTimeoutError) as caught:
+        struck.start(MODEL)
+        play(struck, 1)
+    assert (caught.value.peer, caught.value.round) == (role, 1)
+
+
+@pytest.mark.parametrize("preprocessing", ["ot", "dealer"])
+def test_the_start_may_take_longer_than_a_silence_in_a_round(preprocessing):
+    """No process starts within a thousandth of a second; and a round that a server stalls ends after that time."""
+    commands = faulty("server 1", "online", 1, "SIGSTOP")
+    hasty = engine(commands=commands, preprocessing=preprocessing, startup_timeout_sec=100.0, timeout_sec=1e-3)
+    with hasty:
+        hasty.start(MODEL)
+        assert {channel.timeout_sec for channel in hasty._channels.values()} == {1e-3}
+        with pytest.raises(PeerTimeoutError, match=r"for 0\.00[12] s \((twice )?engine\.timeout_sec\)"):
+            play(hasty, 1)
+
+
+def test_a_start_that_takes_too_long_names_its_setting():
+    config = load_config(overrides=["engine={startup_timeout_sec: 0.2, timeout_sec: 1000}"])
+    with create_engine(config, {"server 0": [sys.executable, "-c", "import signal; signal.pause()"]}) as silent:
+        message = r"server 0: did not start within 0\.2 s \(engine\.startup_timeout_sec\)"
+        with pytest.raises(PeerTimeoutError, match=message):
+            silent.start(MODEL)
+
+
+def test_a_server_that_stalls_in_the_start_ends_it():
+    """In the base transfers; the other server says so before its orchestrator loses patience."""
+    struck = engine(
+        commands=faulty("server 1", "preprocessing", 0, "SIGSTOP"), startup_timeout_sec=8.0, timeout_sec=1000.0
+    )
+    with struck, pytest.raises(PeerTimeoutError, match=r"8 s \(engine\.startup_timeout_sec\)") as caught:
+        struck.start(MODEL)
+    assert (caught.value.peer, caught.value.phase) == ("server 1", "preprocessing")
+
+
+@pytest.mark.parametrize(
+    ("role", "phase", "signal", "preprocessing"),
+    [
+        ("server 0", "online", "SIGKILL", "ot"),
+        ("server 1", "release", "SIGKILL", "ot"),
+        ("server 1", "preprocessing", "SIGSTOP", "ot"),
+        ("server 0", "online", "SIGSTOP", "ot"),
+        ("dealer", "preprocessing", "SIGKILL", "dealer"),
+    ],
+)
+def test_after_a_failed_round_the_engine_starts_again_and_the_next_round_works(
+    tmp_path, role, phase, signal, preprocessing
+):
+    number = 1 if role == "dealer" or phase == "preprocessing" else 2
+    commands = faulty(role, phase, number, signal, tmp_path / "marker")
+    with engine(commands=commands, preprocessing=preprocessing, timeout_sec=4.0) as recovering:
+        recovering.start(MODEL)
+        model, first = MODEL, recovering.pids.values()
+        with pytest.raises((PeerLostError, PeerTimeoutError)) as caught:
+            for current in (1, 2):
+                recovering.prepare(current, 2)
+                model = play(recovering, current).parameters
+        assert (caught.value.peer, caught.value.round) == (role, number)
+        recovering.start(model)
+        gone(first)
+        result = play(recovering, number)
+    expected = float64_aggregate(model, PARAMETERS, 1.0, uploads(number))
+    assert np.abs(result.parameters - expected).max() <= FORMAT.error_bound(2, 1.0)
+
+
+def test_after_a_refused_upload_the_engine_starts_again_and_the_next_round_works():
+    with engine() as refusing:
+        refusing.start(MODEL)
+        upload = uploads(1)[0]
+        old = refusing.encoder(upload.delta, upload.norm, upload.scores, 1, 0, 4)
+        with pytest.raises(DisagreementError, match="client 4: the envelope is damaged"):
+            refusing.submit(1, 0, 4, old[::-1])
+            refusing.aggregate(1, [4, 7])
+        refusing.start(MODEL)
+        play(refusing, 1)
+        with pytest.raises(DisagreementError, match="client 4"):  # sealed for processes that are gone
+            refusing.submit(2, 0, 4, old)
+            refusing.aggregate(2, [4, 7])
+
+
+def test_a_port_in_use_is_one_clear_line():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with engine(ports=(0, port, 0)) as blocked, pytest.raises(ConfigError, match=f"port {port} of server 1"):
+            blocked.start(MODEL)
+
+
+def test_a_command_that_is_no_server_is_reported_with_its_last_words():
+    command = [sys.executable, "-c", "raise SystemExit('no such thing')"]
+    with engine(commands={"server 1": command}) as broken, pytest.raises(PeerLostError, match="no such thing"):
+        broken.start(MODEL)
+
+
+def test_certificates_of_a_folder_are_used(certificates):
+    with engine(certificates=certificates, preprocessing="dealer") as started:
+        started.start(MODEL)
+        play(started, 1)
+
+
+def test_certificates_of_a_session_leave_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with engine() as started:
+        started.start(MODEL)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_an_expired_certificate_is_refused_before_anything_starts(tmp_path):
+    folder = tmp_path / "expired"
+    create_certificates(folder, 30, datetime(2020, 1, 1, tzinfo=UTC))
+    with pytest.raises(ConfigError, match=r"server-0\.crt: the certificate expired on 2020-01-31; .*`safegnn certs`"):
+        engine(certificates=folder)
+
+
+def test_a_server_says_what_is_wrong_with_its_own_files(tmp_path):
+    folder = tmp_path / "certificates"
+    create_certificates(folder)
+    with engine(certificates=folder) as started:
+        (folder / "server-1.key").unlink()
+        with pytest.raises(ConfigError, match=r"server-1\.key: is missing"):
+            started.start(MODEL)
+
+
+def test_a_server_that_has_its_connections_takes_no_more(running):
+    for child in running._children.values():
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", child.ready["port"]))
+
+
+def submit(running, number, places):
+    """Uploads sealed for one place and submitted for another."""
+    for upload, (sealed_for, announced) in zip(uploads(1), places, strict=True):
+        sealed = running.encoder(upload.delta, upload.norm, upload.scores, *sealed_for)
+        running.submit(number, *announced, sealed)
+
+
+@pytest.mark.parametrize(
+    ("places", "cohort", "text"),
+    [
+        ([((1, 0, 4), (0, 4)), ((1, 1, 7), (1, 8))], [4, 8], "client 8: the upload is meant for another client"),
+        ([((1, 0, 4), (0, 4)), ((1, 0, 4), (1, 4))], [4, 4], "client 4: the upload is meant for another slot"),
+        ([((2, 0, 4), (0, 4)), ((1, 1, 7), (1, 7))], [4, 7], "client 4: the upload is meant for another round"),
+        ([((1, 0, 4), (0, 4)), ((1, 0, 4), (0, 4))], [4, 7], "client 4: a second upload for slot 0"),
+        ([((1, 0, 4), (0, 4)), ((1, 1, 7), (1, 7))], [4, 9], "orchestrator: announced the cohort"),
+        ([((1, 0, 4), (0, 4)), ((1, 1, 7), (1, 7))], [4], "orchestrator: announced the cohort"),
+        ([((2, 0, 4), (0, 4)), ((2, 1, 7), (1, 7))], [4, 7], "orchestrator: brought uploads for round 2 too"),
+    ],
+)
+def test_misplaced_uploads_are_refused_by_name(places, cohort, text):
+    with engine() as refusing, pytest.raises(DisagreementError, match=text):
+        refusing.start(MODEL)
+        submit(refusing, 2 if text.endswith("too") else 1, places)
+        refusing.aggregate(1, cohort)
+
+
+def test_swapped_and_damaged_envelopes_are_refused():
+    first, second = uploads(1)
+    for change in (lambda pair: pair[::-1], lambda pair: (pair[0], pair[1][:-1] + bytes([pair[1][-1] ^ 1]))):
+        with engine() as refusing, pytest.raises(DisagreementError, match="client 4: the envelope is damaged"):
+            refusing.start(MODEL)
+            sealed = [refusing.encoder(u.delta, u.norm, u.scores, 1, k, 4 + k) for k, u in enumerate((first, second))]
+            refusing.submit(1, 0, 4, change(sealed[0]))
+            refusing.submit(1, 1, 5, sealed[1])
+            refusing.aggregate(1, [4, 5])
+
+
+def test_a_replayed_upload_is_refused():
+    with engine() as refusing:
+        refusing.start(MODEL)
+        first, second = uploads(1)
+        sealed = refusing.encoder(first.delta, first.norm, first.scores, 1, 0, 4)
+        refusing.submit(1, 0, 4, sealed)
+        refusing.submit(1, 1, 7, refusing.encoder(second.delta, second.norm, second.scores, 1, 1, 7))
+        refusing.aggregate(1, [4, 7])
+        with pytest.raises(DisagreementError, match="client 4: the upload is a replay"):
+            refusing.submit(1, 0, 4, sealed)
+            refusing.aggregate(1, [4, 8])
+
+
+def test_an_envelope_of_an_earlier_run_is_refused():
+    upload = uploads(1)[0]
+    with engine() as earlier, engine() as later, pytest.raises(DisagreementError, match="client 4"):
+        earlier.start(MODEL)
+        later.start(MODEL)
+        later.submit(1, 0, 4, earlier.encoder(upload.delta, upload.norm, upload.scores, 1, 0, 4))
+        later.aggregate(1, [4, 7])
+
+
+def test_servers_that_disagree_on_the_cohort_stop_before_computing():
+    with engine() as split, pytest.raises(ProtocolError, match="another cohort"):
+        split.start(MODEL)
+        plain = uploads(1)
+        for k, channel in enumerate(split._channels.values()):
+            cohort = [4, 7 + k]
+            for slot, client in enumerate(cohort):
+                sealed = split.encoder(plain[slot].delta, plain[slot].norm, plain[slot].scores, 1, slot, client)
+                order = {"type": "upload", "round": 1, "slot": slot, "client": client, "envelope": sealed[k]}
+                channel.send_message(order)
+            channel.send_message({"type": "aggregate", "round": 1, "cohort": cohort})
+        split._collect("result")
+
+
+def test_a_model_that_leaves_the_range_is_refused():
+    parameters = RoundParameters("fedavg", 1)
+    with EmbeddedEngine(parameters, FORMAT, timeout_sec=20.0) as growing:
+        growing.start(np.array([31.0]))
+        delta = np.array([-20.0])
+        growing.submit(1, 0, 0, growing.encoder(delta, 20.0, {}, 1, 0, 0))
+        with pytest.raises(RangeError, match=r"sharing\.integer_bits"):
+            growing.aggregate(1, [0])
+
+
+def test_clients_refuse_what_cannot_be_shared(running):
+    good = {"balance": 0.5, "fairness": 0.5}
+    for delta, norm, scores, text in (
+        ([np.nan], 1.0, good, "client 9: the update holds NaN"),
+        ([100.0], 100.0, good, r"client 9: .* sharing\.integer_bits"),
+        ([0.1], 0.1, {"balance": 1.5, "fairness": 0.5}, "balance score lies outside"),
+        ([0.1], 0.1, {"balance": 0.5, "fairness": float("nan")}, "fairness score lies outside"),
+    ):
+        with pytest.raises(RangeError, match=text):
+            running.encoder(np.array(delta), norm, scores, 1, 0, 9)
+
+
+PERSONAL = RoundParameters("fedpub", 3, embedding=4)
+
+
+def personal_engine(**options):
+    return EmbeddedEngine(PERSONAL, FORMAT, timeout_sec=20.0, **options)
+
+
+def personal_uploads(seed, size=3):
+    rng = np.random.default_rng(seed)
+    embeddings = rng.normal(size=(size, 4))
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return [PlainUpload(rng.normal(size=len(MODEL)), 1.0, {"embedding": embedding}) for embedding in embeddings]
+
+
+def play_personal(running, number, size=3, keypairs=None):
+    """One whole round; the aggregation and what every client makes of its answer."""
+    keypairs = keypairs or [Keypair() for _ in range(size)]
+    for slot, upload in enumerate(personal_uploads(number, size)):
+        place = (number, slot, 10 + slot)
+        key = keypairs[slot].public_key
+        running.submit(*place, running.encoder(upload.delta, upload.norm, upload.scores, *place, reply_key=key))
+    result = running.aggregate(number, range(10, 10 + size))
+    decoder = pickle.loads(pickle.dumps(running.decoder))
+    places = enumerate(zip(result.answers, keypairs, strict=True))
+    return result, [decoder(*pair, number, slot, 10 + slot) for slot, pair in places]
+
+
+def check_personal(models, number, size=3):
+    _, expected = float64_personal(MODEL, PERSONAL, personal_uploads(number, size))
+    error = replace(PERSONAL, cohort=size).similarities.error_ulp * 2.0**-32
+    assert np.abs(np.array(models) - expected).max() <= FORMAT.error_bound(size, 4.0, factors=error)
+
+
+@pytest.mark.parametrize("preprocessing", ["ot", "dealer"])
+def test_every_client_gets_its_own_model_in_rounds_of_any_size(preprocessing):
+    with personal_engine(preprocessing=preprocessing) as running:
+        running.start(MODEL)
+        for number, size in enumerate((3, 0, 5, 1, 2, 3), 1):
+            running.prepare(number, size)
+            result, models = play_personal(running, number, size)
+            assert result.parameters is None and result.weights is None and len(result.answers) == size
+            if not size:
+                assert result.cost.download_bytes == result.cost.preprocessing_bytes[0] == 0
+                continue
+            check_personal(models, number, size)
+            d, cost = len(MODEL), result.cost
+            assert 8 * (size + 2) * d < cost.upload_bytes < 8 * (size + 2) * d + 1000
+            assert 16 * d < cost.download_bytes < 16 * d + 400
+            assert cost.online_bytes[0] == cost.online_bytes[1] < 16_000
+
+
+def test_a_personal_round_that_nobody_prepared_is_one_of_the_usual_size():
+    with personal_engine() as running:
+        running.start(MODEL)
+        check_personal(play_personal(running, 1)[1], 1)
+        check_personal(play_personal(running, 2)[1], 2)
+
+
+def test_an_answer_is_for_its_client_and_round_alone():
+    with personal_engine() as running:
+        running.start(MODEL)
+        keypairs = [Keypair() for _ in range(3)]
+        answers = [play_personal(running, number, keypairs=keypairs)[0].answers for number in (1, 2)]
+        decoder = running.decoder
+        for slot in range(3):
+            others = [keypairs[k] for k in range(3) if k != slot] + [Keypair()]
+            for keypair in others:
+                with pytest.raises(DisagreementError, match=r"server 0: .* sealed to another key"):
+                    decoder(answers[0][slot], keypair, 1, slot, 10 + slot)
+        with pytest.raises(DisagreementError, match="another round 1 instead of 2"):
+            decoder(answers[0][1], keypairs[1], 2, 1, 11)
+        running.start(MODEL)
+        with pytest.raises(DisagreementError, match="another run"):
+            running.decoder(answers[1][1], keypairs[1], 2, 1, 11)
+
+
+@pytest.mark.parametrize("role", ["server 0", "server 1"])
+@pytest.mark.parametrize(("phase", "number"), [("upload", 1), ("preprocessing", 1), ("online", 2), ("release", 2)])
+def test_a_server_killed_in_a_personal_round_ends_it_and_the_engine_starts_again(tmp_path, role, phase, number):
+    commands = faulty(role, phase, number, "SIGKILL", tmp_path / "marker")
+    with personal_engine(commands=commands) as struck:
+        struck.start(MODEL)
+        with pytest.raises(PeerLostError) as caught:
+            for current in (1, 2):
+                struck.prepare(current, 3)
+                play_personal(struck, current)
+        assert (caught.value.peer, caught.value.round) == (role, number)
+        struck.start(MODEL)
+        check_personal(play_personal(struck, number)[1], number)
+
+
+def seal_personal(running, number, slot, **options):
+    upload, key = personal_uploads(number)[slot], options.pop("reply_key", Keypair().public_key)
+    return running.encoder(upload.delta, upload.norm, upload.scores, number, slot, 10 + slot, reply_key=key)
+
+
+def test_a_replay_after_a_personal_round_is_refused():
+    with personal_engine() as refusing:
+        refusing.start(MODEL)
+        sealed = [seal_personal(refusing, 1, slot) for slot in range(3)]
+        for slot, upload in enumerate(sealed):
+            refusing.submit(1, slot, 10 + slot, upload)
+        refusing.aggregate(1, [10, 11, 12])
+        with pytest.raises(DisagreementError, match="client 10: the upload is a replay"):
+            refusing.submit(1, 0, 10, sealed[0])
+            refusing.aggregate(1, [10, 11, 12])
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (b"", "client 10: the upload's field 'reply_key' has 0 bytes, expected 32"),
+        (bytes(31), "client 10: the upload's field 'reply_key' has 31 bytes, expected 32"),
+        (bytes(32), "client 10: its reply key is none"),
+    ],
+)
+def test_a_client_without_a_usable_reply_key_is_named(key, text):
+    with personal_engine() as refusing, pytest.raises(DisagreementError, match=text):
+        refusing.start(MODEL)
+        for slot in range(3):
+            options = {"reply_key": key} if slot == 0 else {}
+            refusing.submit(1, slot, 10 + slot, seal_personal(refusing, 1, slot, **options))
+        refusing.aggregate(1, [10, 11, 12])
+
+
+def test_uploads_for_a_cohort_of_another_size_are_refused():
+    for prepare_late, text in (
+        (False, "client 10: the upload's field 'product' has 720 bytes, expected 480"),
+        (True, "orchestrator: announced another cohort's size after its uploads"),
+    ):
+        with personal_engine() as refusing, pytest.raises(DisagreementError, match=text):
+            refusing.start(MODEL)
+            sealed = [seal_personal(refusing, 1, slot) for slot in (0, 1)]
+            if not prepare_late:
+                refusing.prepare(1, 2)
+            for slot, upload in enumerate(sealed):
+                refusing.submit(1, slot, 10 + slot, upload)
+            refusing.aggregate(1, [10, 11])
+
+
+def test_a_missing_client_ends_a_personal_round():
+    with personal_engine() as refusing, pytest.raises(DisagreementError, match="announced the cohort"):
+        refusing.start(MODEL)
+        refusing.submit(1, 0, 10, seal_personal(refusing, 1, 0))
+        refusing.aggregate(1, [10, 11, 12])
+
+
+def test_what_a_personal_rule_is_not_computed_with_is_refused():
+    with pytest.raises(ConfigError, match=r"^engine\.program = faithful: fedpub"):
+        personal_engine(program="faithful")
+    with pytest.raises(ConfigError, match="without clipping or noise"):
+        personal_engine(clip_norm=1.0)
+    with personal_engine() as running, pytest.raises(ConfigError, match="without clipping or noise"):
+        running.prepare(1, 3, Terms(1.0))
+
+
+def test_closing_leaves_no_process_behind():
+    closing = engine()
+    closing.start(MODEL)
+    pids = list(closing.pids.values())
+    closing.close()
+    closing.close()
+    gone(pids)

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.config import ModelConfig
+from orchestrator.errors import DataError
+from orchestrator.evaluation.metrics import METRICS, Evaluator, evaluate, metric_names, moving_average
+from orchestrator.graphs.graph import MISSING, Graph
+from orchestrator.models import create_network
+from orchestrator.seeding import seeded_generator
+
+LOGITS = np.array([2.0, -1.0, 3.0, -2.0, 1.0, -3.0])
+LABELS = np.array([1, 0, 1, 1, 0, 0], np.int8)
+SENSITIVE = np.array([1, 1, 1, 0, 0, 0], np.int8)
+
+
+def test_metrics_by_hand():
+    result = evaluate(LOGITS, LABELS, SENSITIVE)
+    assert result.accuracy == pytest.approx(4 / 6)
+    assert result.auc == pytest.approx(7 / 9)  # of 9 pairs of a positive and a negative, (-2, 1) and (-2, -1) are wrong
+    assert result.delta_sp == pytest.approx(2 / 3 - 1 / 3)
+    assert result.delta_eo == pytest.approx(1.0)
+    assert result.undefined == {}
+    assert result.counts == {
+        "nodes": 6,
+        "positives": 3,
+        "nodes_s0": 3,
+        "positives_s0": 1,
+        "nodes_s1": 3,
+        "positives_s1": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "sensitive", "undefined"),
+    [
+        ([1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], {"auc"}),
+        ([0, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], {"auc", "delta_eo"}),
+        ([1, 0, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0], {"delta_sp", "delta_eo"}),
+        ([1, 0, 1, 0, 0, 0], [1, 1, 1, 0, 0, 0], {"delta_eo"}),
+    ],
+)
+def test_what_is_undefined_is_none_with_a_reason(labels, sensitive, undefined):
+    result = evaluate(LOGITS, np.array(labels, np.int8), np.array(sensitive, np.int8))
+    assert set(result.undefined) == undefined
+    for metric in ("accuracy", "auc", "delta_sp", "delta_eo"):
+        value = getattr(result, metric)
+        assert value is None if metric in undefined else 0 <= value <= 1
+        assert metric not in undefined or result.undefined[metric]
+
+
+def test_the_reason_names_the_group():
+    result = evaluate(LOGITS, LABELS, np.zeros(6, np.int8))
+    assert result.undefined == {"delta_sp": "no nodes with s = 1", "delta_eo": "no positives with s = 1"}
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_logits_that_are_not_finite_define_nothing(bad):
+    result = evaluate(np.where(np.arange(6) == 2, bad, LOGITS), LABELS, SENSITIVE)
+    assert set(result.undefined) == {"accuracy", "auc", "delta_sp", "delta_eo"}
+
+
+def test_an_empty_mask_defines_nothing():
+    empty = np.zeros(0, np.int8)
+    result = evaluate(np.zeros(0), empty, empty)
+    assert result.accuracy is None and result.counts["nodes"] == 0 and len(result.undefined) == 4
+
+
+@given(st.integers(0, 25), st.integers(0, 2**32 - 1))
+def test_evaluations_are_json_without_nan(n, seed):
+    rng = np.random.default_rng(seed)
+    logits, labels = rng.normal(size=n), rng.integers(0, 2, n).astype(np.int8)
+    result = evaluate(logits, labels, rng.integers(0, 2, n).astype(np.int8)).as_dict()
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert set(result) == {"accuracy", "auc", "delta_sp", "delta_eo", "counts", "undefined"}
+    for metric in ("accuracy", "auc", "delta_sp", "delta_eo"):
+        assert (result[metric] is None) == (metric in result["undefined"])
+
+
+def make_graph(n=30):
+    """Three masks of nine nodes, and three nodes without label."""
+    rng = seeded_generator(0, "evaluator")
+    labels = (np.arange(n) % 2).astype(np.int8)
+    labels[27:] = MISSING
+    part = np.arange(n) // 9
+    return Graph(
+        features=rng.normal(size=(n, 4)).astype(np.float32),
+        edges=np.array([[0, 1, 2], [10, 11, 12]]),
+        labels=labels,
+        sensitive=rng.integers(0, 2, n).astype(np.int8),
+        train=part == 0,
+        val=part == 1,
+        test=part == 2,
+    )
+
+
+def test_evaluator_takes_labels_and_groups_of_each_mask():
+    graph = make_graph()
+    config = ModelConfig(hidden=4, dropout=0.5)
+    evaluator, network = Evaluator(graph, config), create_network(4, 2, config)
+    parameters = network.initial_parameters(0)
+    logits = evaluator.logits(parameters)
+    models = torch.tensor(parameters, dtype=torch.float32)[None]
+    np.testing.assert_array_equal(logits, network.logits(models, network.tensors(graph)))  # without dropout
+    results = evaluator.evaluate(parameters, ("train", "val", "test"))
+    assert list(results) == ["train", "val", "test"]
+    for name, result in results.items():
+        mask = getattr(graph, name)
+        assert result.counts["nodes"] == 9 and result.counts["positives"] == graph.labels[mask].sum()
+        assert result.accuracy == np.mean((logits[mask] > 0) == graph.labels[mask])
+    assert evaluator.evaluate(parameters) == {name: results[name] for name in ("val", "test")}
+
+
+def test_a_network_of_two_logits_is_evaluated_by_their_difference():
+    graph, config = make_graph(), ModelConfig(name="gcn-classifier", hidden=4)
+    network = create_network(4, 2, config)
+    parameters = network.initial_parameters(0)
+    logits = network.logits(torch.tensor(parameters, dtype=torch.float32)[None], network.tensors(graph))
+    evaluator = Evaluator(graph, config)
+    np.testing.assert_array_equal(evaluator.logits(parameters), (logits[:, 1] - logits[:, 0]).numpy())
+    predicted = network.predictions(logits)[graph.test]
+    assert evaluator.evaluate(parameters)["test"].accuracy == np.mean(predicted == graph.labels[graph.test])
+
+
+@pytest.mark.parametrize("change", [{"sensitive": None}, {"classes": 3}])
+def test_fairness_of_what_has_no_groups_or_many_classes_is_refused(change):
+    graph = replace(make_graph(), **change)
+    with pytest.raises(DataError, match=r"set evaluation\.where to clients"):
+        Evaluator(graph, ModelConfig(name="gcn-classifier", hidden=4))
+
+
+def test_metric_names_are_those_of_an_evaluation_in_order():
+    assert metric_names(evaluate(LOGITS, LABELS, SENSITIVE).as_dict()) == [*METRICS]
+
+
+def test_moving_average_is_trailing():
+    assert moving_average([1.0, 2.0, 3.0, 4.0], window=2) == [1.0, 1.5, 2.5, 3.5]
+
+
+def test_moving_average_skips_the_undefined():
+    assert moving_average([None, 2.0, None, 4.0, None, None, None], window=2) == [None, 2.0, 2.0, 4.0, 4.0, None, None]
+    assert moving_average([]) == []
+
+
+@given(st.lists(st.none() | st.floats(-1, 1), max_size=60), st.integers(1, 25))
+def test_moving_average_equals_the_mean_of_defined_values(values, window):
+    result = moving_average(values, window)
+    assert len(result) == len(values)
+    for i, average in enumerate(result):
+        seen = [v for j, v in enumerate(values) if i - window < j <= i and v is not None]
+        assert average is None if not seen else average == pytest.approx(np.mean(seen), abs=1e-12)
+
+
+def test_moving_average_needs_a_window():
+    with pytest.raises(ValueError, match="window"):
+        moving_average([1.0], window=0)

@@ -1,0 +1,214 @@
+"""Several methods on one partition: their settings, the table recomputed from the run folders, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.coordinator.run_folder import RunFolder
+from orchestrator.errors import ConfigError
+from orchestrator.evaluation.classification import CLASSIFICATION_METRICS
+from orchestrator.experiments.methods import (
+    CENTRALISED,
+    MethodComparison,
+    Score,
+    _best,
+    _score,
+    compare_methods,
+    contender,
+    markdown,
+)
+from orchestrator.graphs import client_graphs, load_graph
+from orchestrator.registry import METHODS
+
+SEEDS = 2
+NAMES = ("fedavg", "fedpub", CENTRALISED)
+BY_CLIENTS = (
+    "evaluation.where=clients",
+    "method.name=fedavg",
+    "model.name=gcn-classifier",
+    "clients={count: 4, partition: disjoint}",
+)
+
+
+# Settings
+
+
+def test_a_contender_has_the_settings_of_the_others(tiny, tmp_path):
+    config = tiny(tmp_path, *BY_CLIENTS, "method.mask_penalty=0.5")
+    for name in METHODS:
+        own, expected = contender(config, name).model_dump(), config.model_dump()
+        expected["method"]["name"] = name
+        expected["model"]["name"] = {"f2gnn": "gcn", "fedsage": "sage", "fedsage+": "sage"}.get(name, "gcn-classifier")
+        assert own == expected
+    assert contender(tiny(tmp_path, *BY_CLIENTS, "model.name=sage"), "fedavg").model.name == "sage"
+
+
+def test_centralised_is_one_client_alone_with_the_whole_graph(tiny, tmp_path):
+    config = tiny(tmp_path, *BY_CLIENTS, "clients={count: 6, partition: overlapping, copies: 3}")
+    own, expected = contender(config, CENTRALISED).model_dump(), config.model_dump()
+    expected["method"]["name"] = "local"
+    expected["clients"] |= {"count": 1, "partition": "whole"}
+    expected["federation"]["cohort"] = 1
+    assert own == expected
+    graph = load_graph(config.data, config.seed)
+    [client] = client_graphs(graph, contender(config, CENTRALISED).clients, config.seed)
+    np.testing.assert_array_equal(client.edges, graph.edges)
+    np.testing.assert_array_equal(client.features, graph.features)
+
+
+def test_centralised_trains_in_every_round_however_clients_are_sampled(tiny, tmp_path):
+    for sampling in ("poisson", "with_replacement"):
+        own = contender(tiny(tmp_path, *BY_CLIENTS, f"federation.sampling={sampling}"), CENTRALISED)
+        assert own.federation.sampling == "distinct"
+
+
+def test_an_unknown_method_is_told_those_that_there_are(tiny, tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        compare_methods(tiny(tmp_path, *BY_CLIENTS), ["fedavg", "fedprox"], 1)
+    assert str(caught.value) == f"--methods fedprox: expected one of {', '.join(METHODS)}, centralised"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["evaluation.where=whole_graph"],
+            "--methods fedpub: method.name = fedpub makes no global model: set evaluation.where to clients",
+        ),
+        (
+            ["engine={name: embedded, program: faithful}"],
+            "method.name = fedpub gives every client its own model and does not go with engine.program = faithful",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line_before_anything_is_trained(tiny, tmp_path, overrides, message):
+    with pytest.raises(ConfigError) as caught:
+        compare_methods(tiny(tmp_path, *BY_CLIENTS, *overrides), ["fedavg", "fedpub"], 1)
+    assert str(caught.value) == message
+    assert list(tmp_path.iterdir()) == []
+
+
+# A comparison
+
+
+@pytest.fixture(scope="module")
+def compared(tiny, tmp_path_factory):
+    seen = []
+    config = tiny(tmp_path_factory.mktemp("methods"), *BY_CLIENTS, "federation.rounds=4", "method.local_epochs=4")
+    result = compare_methods(config, NAMES, SEEDS, observe=lambda name, round: seen.append((name, round.round)))
+    return config, result, seen
+
+
+pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
+
+
+def test_every_method_runs_with_every_seed_on_the_same_clients(compared):
+    config, result, seen = compared
+    assert seen == [(name, number) for _ in range(SEEDS) for name in NAMES for number in (1, 2, 3, 4)]
+    for seed in (config.seed, config.seed + 1):
+        for name in NAMES:
+            _, own = RunFolder.open(result.folder / f"{name}-seed-{seed}")
+            assert own.seed == seed and own.data == config.data
+            assert own.clients == config.clients or name == CENTRALISED
+            own = own.model_copy(update={"seed": config.seed, "run": config.run})
+            assert own == contender(config, name)
+        counts = [RunFolder(result.folder / f"{name}-seed-{seed}").records()[0]["test"]["counts"] for name in NAMES]
+        assert [count["clients"] for count in counts] == [4, 4, 1]
+        assert len({count["nodes"] for count in counts}) == 1  # the parts are disjoint and cover the graph
+
+
+def test_the_files(compared):
+    _, result, _ = compared
+    assert {path.name for path in result.folder.iterdir() if path.is_file()} == {
+        "config.yaml",
+        "environment.json",
+        "curves.png",
+        "table.csv",
+        "table.md",
+    }
+    assert (result.folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (result.folder / "table.md").read_text(encoding="utf-8") == markdown(result)
+    drawn = {path.parent.name.partition("-seed")[0] for path in result.folder.glob("*/similarity.png")}
+    assert drawn == {"fedpub"}
+
+
+def test_the_table_is_that_of_the_run_folders(compared):
+    """From metrics.csv, with NumPy."""
+    config, result, _ = compared
+    expected = {}
+    for name in NAMES:
+        tables = [pd.read_csv(result.folder / f"{name}-seed-{config.seed + k}" / "metrics.csv") for k in range(SEEDS)]
+        for metric in CLASSIFICATION_METRICS:
+            best = [table[f"test_{metric}"][np.argmax(table["val_accuracy"])] for table in tables]
+            last = [table[f"test_{metric}"].iloc[-1] for table in tables]
+            expected[name, metric] = [np.mean(best), np.std(best, ddof=1), np.mean(last), np.std(last, ddof=1), best]
+    assert [(score.method, score.metric) for score in result.scores] == list(expected)
+    for score in result.scores:
+        *numbers, best = expected[score.method, score.metric]
+        assert [score.best, score.best_sd, score.last, score.last_sd] == pytest.approx(numbers, abs=1e-12)
+        assert score.values == pytest.approx(best)
+    table = pd.read_csv(result.folder / "table.csv")
+    assert table["best"].tolist() == pytest.approx([score.best for score in result.scores])
+    assert table["last_sd"].tolist() == pytest.approx([score.last_sd for score in result.scores])
+
+
+def test_the_document_is_plain_json(compared):
+    _, result, _ = compared
+    document = json.loads(json.dumps(result.as_dict(), allow_nan=False))
+    assert document["folder"] == str(result.folder) and document["seeds"] == SEEDS
+    assert [score["method"] for score in document["scores"]] == [name for name in NAMES for _ in range(2)]
+
+
+# The table, by hand
+
+
+def run(*accuracies, test=None):
+    """Records with these validation accuracies; the test accuracy of a round says which it is."""
+    return [
+        {"val": {"accuracy": value}, "test": {"accuracy": k / 100 if test is None else test}}
+        for k, value in enumerate(accuracies)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "chosen"),
+    [((0.1, 0.3, 0.2), 1), ((0.3, 0.5, 0.5), 1), ((0.4, 0.4), 0), ((None, 0.0), 1), ((None, None), 0), ((0.7,), 0)],
+)
+def test_the_first_of_the_best_validation_rounds_is_chosen(accuracies, chosen):
+    assert _best(run(*accuracies))["test"]["accuracy"] == chosen / 100
+
+
+@given(st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=2, max_size=5))
+def test_scores_are_means_and_sample_deviations_over_seeds(seeds):
+    score = _score("m", "accuracy", [run(*values) for values in seeds])
+    best = [np.argmax(values) / 100 for values in seeds]
+    assert (score.best, score.best_sd) == pytest.approx((np.mean(best), np.std(best, ddof=1)), abs=1e-12)
+    assert (score.last, score.last_sd) == pytest.approx((0.02, 0), abs=1e-12)
+
+
+def test_one_seed_has_no_deviation_and_an_undefined_seed_makes_the_mean_undefined():
+    assert _score("m", "accuracy", [run(0.1, 0.2)]) == Score("m", "accuracy", 0.01, None, 0.01, None, (0.01,))
+    undefined = run(0.5)
+    undefined[0]["test"]["accuracy"] = None
+    score = _score("m", "accuracy", [run(0.1, 0.2), undefined])
+    assert (score.best, score.best_sd, score.last, score.last_sd) == (None, None, None, None)
+    assert score.values == (0.01, None)
+
+
+def test_markdown(tmp_path):
+    scores = [
+        Score("fedpub", "accuracy", 0.81446, 0.0026, 0.8, 0.01, (0.8, 0.82)),
+        Score("fedpub", "macro_f1", None, None, 0.5, None, (None, 0.5)),
+    ]
+    assert markdown(MethodComparison(tmp_path, 2, scores)).splitlines() == [
+        "| method | accuracy, best validation round | accuracy, last round | macro_f1, best validation round "
+        "| macro_f1, last round |",
+        "|---|---|---|---|---|",
+        "| fedpub | 0.8145 ± 0.0026 | 0.8000 ± 0.0100 | undefined | 0.5000 |",
+    ]

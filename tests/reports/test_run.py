@@ -1,0 +1,77 @@
+"""The summary of a run, from records as the round loop writes them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orchestrator.coordinator.engine import RoundCost
+from orchestrator.coordinator.run_folder import RunFolder
+from orchestrator.coordinator.training import RoundResult
+from orchestrator.errors import RunError
+from orchestrator.evaluation.metrics import Evaluation
+from orchestrator.reports.run import report
+
+
+@pytest.fixture
+def folder(tiny, tmp_path):
+    return RunFolder.create(tiny(tmp_path), "run")
+
+
+def put(folder: RunFolder, aucs: list[float | None]) -> None:
+    for round, auc in enumerate(aucs, 1):
+        undefined = {} if auc is not None else {"auc": "all labels are 1"}
+        val = Evaluation(0.5 + round / 100, auc, 0.1, None, {"nodes": 30}, {**undefined, "delta_eo": "no positives"})
+        test = Evaluation(0.25, 0.75, 0.2, 0.3, {"nodes": 29})
+        cost = RoundCost(0.01 * round, (100, 200), 32, 0.5, (3, 4), 0.25, 1000, 2000, 0.125)
+        result = RoundResult(round, [1, 2], None, {"val": val, "test": test}, 2.0 * round, cost)
+        folder.append(result.record(), result.costs())
+
+
+def test_the_summary_says_the_last_round_the_means_and_the_median_costs(folder):
+    aucs = [k / 100 for k in range(1, 26)]
+    put(folder, aucs)
+    summary = report(folder, "title")
+    assert summary["run"] == str(folder.path) and summary["rounds"] == 25
+    assert (summary["accuracy"], summary["auc"], summary["delta_sp"]) == (0.75, 0.25, 0.1)
+    assert summary["ma20"]["auc"] == pytest.approx(sum(aucs[-20:]) / 20)
+    assert summary["test"] == {"accuracy": 0.25, "auc": 0.75, "delta_sp": 0.2, "delta_eo": 0.3}
+    assert summary["costs"] == {
+        "training_seconds": 26.0,
+        "online_seconds": 0.13,
+        "online_bytes_server0": 100,
+        "online_bytes_server1": 200,
+        "online_rounds": 32,
+        "preprocessing_seconds": 0.5,
+        "preprocessing_bytes_server0": 3,
+        "preprocessing_bytes_server1": 4,
+        "preprocessing_wait_seconds": 0.25,
+        "startup_seconds": 0.125,
+        "upload_bytes_per_client": 1000,
+        "download_bytes_per_client": 2000,
+    }
+    for name in ("curves.png", "costs.png"):
+        assert (folder.path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_undefined_metrics_are_null_with_their_reason(folder):
+    put(folder, [0.5, None])
+    summary = json.loads(json.dumps(report(folder, ""), allow_nan=False))
+    assert summary["auc"] is None and summary["ma20"]["auc"] == 0.5
+    assert summary["delta_eo"] is None and summary["ma20"]["delta_eo"] is None
+    assert summary["undefined"] == {"val": {"auc": "all labels are 1", "delta_eo": "no positives"}}
+
+
+def test_a_single_round_is_enough(folder):
+    put(folder, [0.5])
+    assert report(folder, "")["ma20"]["auc"] == 0.5
+
+
+@pytest.mark.parametrize("missing", ["metrics.jsonl", "costs.csv"])
+def test_a_run_without_a_round_has_no_report(folder, missing):
+    put(folder, [0.5])
+    (folder.path / missing).unlink()
+    with pytest.raises(RunError) as caught:
+        report(folder, "")
+    assert str(caught.value) == f"{folder.path}: no round was completed"

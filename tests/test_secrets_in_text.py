@@ -1,0 +1,146 @@
+"""No text about an object shows a share, an update, a mask or a key: neither `repr` nor `str`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import fields, is_dataclass
+from inspect import isabstract
+
+import numpy as np
+import pytest
+
+import orchestrator
+from orchestrator.coordinator.plaintext import PlainUpload
+from orchestrator.methods.base import LocalUpdate
+from orchestrator.mpc.offline.correlations import Batch, Demand, deal
+from orchestrator.mpc.offline.oblivious_transfer import BASE_TRANSFERS, OtExtension
+from orchestrator.mpc.prg import Prg
+from orchestrator.mpc.shares import BitShare, ScalarShare, VectorShare
+from orchestrator.server.pool import Pool, Prepared
+from orchestrator.wire.envelope import Keypair
+from orchestrator.wire.upload import Correlated, Upload
+
+ALL = None
+PUBLIC = {
+    "Address": ALL,
+    "Aggregate": ALL,
+    "Aggregation": {"parameters", "cost", "within", "left_out"},
+    "Announcement": ALL,
+    "Answer": {"members", "step"},
+    "Ask": ALL,
+    "Assignment": ALL,
+    "AuditEncoder": ALL,
+    "BitShare": {"count", "owner"},
+    "Checkpoint": {"round", "parameters", "states", "clip_norm"},
+    "Compiled": ALL,
+    "Correlated": set(),
+    "Deliver": {"round", "decoder", "reveal"},
+    "Demand": ALL,
+    "Evaluate": ALL,
+    "Finding": ALL,
+    "Header": ALL,
+    "Hear": {"step"},
+    "Identity": ALL,  # of contexts, which show no key
+    "Installation": ALL,
+    "Layout": ALL,
+    "LocalUpdate": set(),
+    "Noise": ALL,
+    "OpeningDecoder": ALL,
+    "Operation": ALL,
+    "Party": ALL,
+    "PartyCost": ALL,
+    "PlainUpload": set(),
+    "Position": ALL,
+    "Prepare": ALL,
+    "Prepared": {"seconds", "bytes"},
+    "Present": {"parameters", "clients"},
+    "Restore": ALL,
+    "RoundCost": ALL,
+    "RoundPlan": ALL,
+    "RoundResult": ALL,
+    "Save": ALL,
+    "ScalarShare": {"scale_bits", "owner"},
+    "SealingEncoder": ALL,
+    "Settle": ALL,
+    "Setup": ALL,
+    "Shape": ALL,
+    "SimulatingEncoder": ALL,
+    "Submit": ALL,
+    "Terms": ALL,
+    "Train": ALL,
+    "Trained": {"missing", "seconds"},
+    "Upload": set(),
+    "VectorFormat": ALL,
+    "VectorShare": {"scale_bits", "owner"},
+    "_Child": ALL,
+}
+"""The fields that may be shown. A class that is not listed may show none, so whoever adds one must decide."""
+
+
+class Secret:
+    """Stands for a value of any type."""
+
+    def __repr__(self):
+        return "SECRET"
+
+
+def dataclasses():
+    """Of all packages that handle secrets, and what a method hands to an engine."""
+    found = {LocalUpdate}
+    for info in pkgutil.walk_packages(orchestrator.__path__, "orchestrator."):
+        if info.name.split(".")[1] not in ("client", "coordinator", "mpc", "mpspdz", "server", "transport", "wire"):
+            continue
+        module = importlib.import_module(info.name)
+        own = [value for value in vars(module).values() if getattr(value, "__module__", "") == info.name]
+        found |= {value for value in own if is_dataclass(value) and not isabstract(value)}
+    return sorted(found, key=lambda kind: kind.__name__)
+
+
+@pytest.mark.parametrize("kind", dataclasses(), ids=lambda kind: kind.__name__)
+def test_what_is_not_public_is_not_shown(kind):
+    names = {field.name for field in fields(kind)}
+    public = PUBLIC.get(kind.__name__, set())
+    public = names if public is ALL else public
+    assert public <= names
+    made = object.__new__(kind)
+    for name in names:
+        object.__setattr__(made, name, "public" if name in public else Secret())
+    for text in (repr(made), str(made), f"{[made]}"):
+        assert kind.__name__ in text and "SECRET" not in text
+
+
+def test_the_list_names_no_class_that_is_gone():
+    assert PUBLIC.keys() <= {kind.__name__ for kind in dataclasses()}
+
+
+VALUE = 0x1234567
+ARRAY = np.full(3, VALUE, np.uint64)
+CORRELATED = Correlated(ARRAY, ARRAY, ARRAY, ARRAY)
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        (ScalarShare([VALUE] * 3, 32, 1), "ScalarShare(scale_bits=32, owner=1)"),
+        (BitShare(VALUE, 30, 0), "BitShare(count=30, owner=0)"),
+        (VectorShare(ARRAY, 25, 0), "VectorShare(scale_bits=25, owner=0)"),
+        (CORRELATED, "Correlated()"),
+        (Upload([VALUE], CORRELATED), "Upload()"),
+        (PlainUpload(ARRAY, VALUE, {"balance": VALUE}), "PlainUpload()"),
+        (LocalUpdate(ARRAY, VALUE, {"balance": VALUE}), "LocalUpdate()"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_a_text_still_says(made, shown):
+    assert repr(made) == str(made) == shown
+
+
+def test_objects_that_hold_secrets_in_another_way_show_only_their_type():
+    seed = bytes(range(16))
+    demand = Demand(1, 1, 1)
+    batch = Batch.from_dealer(demand, 0, deal(demand)[0])
+    extension = OtExtension(np.ones(BASE_TRANSFERS, np.uint8), [seed], [(seed, seed)])
+    for made in (Prg(seed), Keypair(), batch, extension, Pool(lambda key: key, "test")):
+        assert type(made).__repr__ is object.__repr__
+    assert repr(Prepared(batch, 1.5, 20)) == "Prepared(seconds=1.5, bytes=20)"
