@@ -13,12 +13,12 @@ from typing import Any
 
 from mpc_programs.arithmetic import CLAMP, clip_factors, divide, exp, maximum, softmax
 from mpc_programs.lockstep import run_pair
-from mpc_programs.rules import RoundParameters
+from mpc_programs.rules import RoundParameters, score_names
 from orchestrator.mpc.fixed_point import SCALAR_BITS
 from orchestrator.mpc.offline.correlations import Demand, Tally
 from orchestrator.mpc.shared_arithmetic import SharedArithmetic
 from orchestrator.mpc.shares import BitShare, ScalarShare
-from orchestrator.server.aggregation import score_names, secret_factors
+from orchestrator.server.aggregation import secret_factors
 
 PAGE = Path(__file__).parent.parent / "docs" / "protocol.md"
 BEGIN, END = "<!-- operations: begin -->", "<!-- operations: end -->"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from orchestrator.config import Config, load_config
 from orchestrator.coordinator.client_pool import warm_up
 from orchestrator.errors import ConfigError
 from orchestrator.mpspdz.installation import Installation, find
-from orchestrator.transport.tls import create_certificates
+from orchestrator.transport.channel import Channel, Position, accept, connect, listen
+from orchestrator.transport.tls import ROLES, Identity, create_certificates
 from tests.mpspdz_standin import install
 
 settings.register_profile("safegnn", deadline=None)  # how long an example takes says nothing on a busy machine
@@ -99,3 +101,31 @@ def installation() -> Installation:
 def cache(tmp_path_factory) -> Path:
     """Where bytecode is kept; a folder of one's own saves compiling."""
     return Path(os.environ.get("SAFEGNN_TEST_CACHE") or tmp_path_factory.mktemp("bytecode"))
+
+
+@pytest.fixture(scope="session")
+def identities(certificates):
+    return {role: Identity.load(certificates, role) for role in ROLES}
+
+
+@pytest.fixture
+def connected(identities):
+    """``connected(position, timeout_sec, through)``: the channels of server 0 and of server 1 to each other.
+
+    ``through`` turns the address of server 1 into one that leads there.
+    """
+    channels = []
+
+    def build(position, timeout_sec, through=lambda address: address):
+        with listen("127.0.0.1", 0) as listener, ThreadPoolExecutor() as pool:
+            right = pool.submit(accept, listener, {"server 0"}, identities["server 1"], b"s", Position(), 20.0)
+            address = through(listener.getsockname())
+            left = connect(address, identities["server 0"], b"s", "server 1", Position(), 20.0)
+            sides = (left, right.result()["server 0"])
+        # The handshake may take its time; only the channels' own timeouts are short.
+        channels.extend(Channel(side._socket, side.peer, position, timeout_sec) for side in sides)
+        return tuple(channels[-2:])
+
+    yield build
+    for channel in channels:
+        channel.close()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from mpc_programs.lockstep import run, run_pair
-from orchestrator.mpc.fixed_point import SCALAR_BITS, decode_scalars, encode_scalars
+from mpc_programs.rules import RoundParameters
+from orchestrator.coordinator.round_plan import Noise, RoundPlan
+from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat, decode_scalars, encode_scalars
 from orchestrator.mpc.offline.correlations import Batch, Tally, deal
 from orchestrator.mpc.prg import Prg
 from orchestrator.mpc.ring import MASK128, pack_bits, unpack_bits
@@ -76,3 +80,29 @@ def compute(protocol, *inputs):
     ]
     results, rounds, _ = run_pair(*sides)
     return reveal(results), rounds
+
+
+_FORMAT = VectorFormat(25, 32, 6)
+_PLAN = ("clip_norm", "noise_stddev", "count_stddev", "program", "protocol", "min_cohort")
+
+
+def round_plan(
+    parameters: RoundParameters,
+    vectors: VectorFormat = _FORMAT,
+    *,
+    noise_stddev: float = 0.0,
+    count_stddev: float | None = None,
+    **fields,
+) -> RoundPlan:
+    """A plan whose noise is given as each server's absolute standard deviation."""
+    plan = RoundPlan(parameters, vectors, adaptive=count_stddev is not None, **fields)
+    if not noise_stddev:
+        return plan
+    noise = Noise(noise_stddev / plan.sensitivity, accountant=None, count_multiplier=count_stddev)
+    return replace(plan, noise=noise)
+
+
+def engine_of(kind, parameters: RoundParameters, vectors: VectorFormat = _FORMAT, **options):
+    """An engine of this kind, of the plan that its options describe."""
+    fields = {name: options.pop(name) for name in _PLAN if name in options}
+    return kind(round_plan(parameters, vectors, **fields), **options)

@@ -74,7 +74,7 @@ def too_few(round: int, cohort: Sequence[int], left_out: Mapping[int, str], leas
     """The error of a round in which fewer clients than `least` can take part, who names those that were left out."""
     numbers = [cohort[slot] for slot in sorted(left_out)]
     who = f"client{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:4]))}{', ...' if numbers[4:] else ''}"
-    reason = left_out[min(left_out)] if left_out else "nobody was asked"
+    reason = left_out[min(left_out)] if left_out else f"{len(cohort)} were asked"
     remain = (
         f"{len(cohort) - len(left_out)} of {len(cohort)} clients remain, fewer than federation.min_cohort = {least}"
     )

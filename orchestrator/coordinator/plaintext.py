@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -90,9 +91,13 @@ def plain_encoder(
     reply_key: bytes = b"",
 ) -> PlainUpload:
     """The encoder of the plaintext engine. Raises RangeError for an update that is not finite."""
-    if not all(np.isfinite(value).all() for value in (delta, norm, *scores.values())):
+    if not _finite(delta, norm, scores):
         raise RangeError(f"round {round}, client {client}: the update holds NaN or infinity")
     return PlainUpload(delta, norm, scores)
+
+
+def _finite(delta: np.ndarray, norm: float, scores: Mapping[str, float | np.ndarray]) -> bool:
+    return all(np.isfinite(value).all() for value in (delta, norm, *scores.values()))
 
 
 def plain_decoder(answer: np.ndarray, keypair: Keypair, round: int, slot: int, client: int) -> np.ndarray:
@@ -199,6 +204,7 @@ class PlaintextEngine(Engine):
         self._usual.check(self._parameters)
         self._model = np.zeros(0)
         self._uploads: dict[int, PlainUpload] = {}
+        self._refused: dict[int, str] = {}
 
     @property
     def encoder(self) -> Encoder:
@@ -218,14 +224,26 @@ class PlaintextEngine(Engine):
         self._terms.check(self._parameters)
 
     def submit(self, round: int, slot: int, client: int, upload: PlainUpload) -> None:
-        if isinstance(upload, PlainUpload) and upload.delta.shape == self._model.shape:
+        if self._whole(upload):
             self._uploads[slot] = upload
+        else:
+            self._refused[slot] = "its upload is no update of this model with the rule's scores"
+
+    def _whole(self, upload: Any) -> bool:
+        """Whether the arithmetic can take it."""
+        if not isinstance(upload, PlainUpload) or np.shape(upload.delta) != self._model.shape:
+            return False
+        ranges = RULES[self._parameters.rule].ranges(self._parameters)
+        sized = all(np.size(upload.scores.get(name, ())) == limits.size for name, limits in ranges.items())
+        return sized and _finite(upload.delta, upload.norm, upload.scores)
 
     def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
         started = time.perf_counter()
         slots, terms, within = sorted(self._uploads), self._terms, None
         uploads, size = [self._uploads.pop(slot) for slot in slots], self._model.nbytes
-        left_out = {slot: "nothing arrived" for slot in range(len(cohort)) if slot not in slots}
+        absent = [slot for slot in range(len(cohort)) if slot not in slots]
+        left_out = {slot: self._refused.get(slot, "nothing arrived") for slot in absent}
+        self._refused.clear()
         if len(uploads) < self.plan.min_cohort:
             raise too_few(round, cohort, left_out, self.plan.min_cohort)
         if self._parameters.personal:

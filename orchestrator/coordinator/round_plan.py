@@ -17,7 +17,14 @@ from typing import Literal
 from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.config import Config
 from orchestrator.errors import ConfigError
-from orchestrator.mpc.fixed_point import COUNT_BITS, FAITHFUL_BITS, SCALAR_BITS, VectorFormat, clip_error
+from orchestrator.mpc.fixed_point import (
+    COUNT_BITS,
+    FAITHFUL_BITS,
+    LARGEST_COUNT_NOISE,
+    SCALAR_BITS,
+    VectorFormat,
+    clip_error,
+)
 from orchestrator.privacy.plan import PrivacyPlan, server_stddev
 from orchestrator.privacy.quantile import COUNT_SENSITIVITY
 from orchestrator.privacy.sensitivity import check_fixed_denominator, fixed_weight, l2_sensitivity, weights_error
@@ -186,7 +193,7 @@ class RoundPlan:
         if self.noise.multiplier == 0 or self.noise.count_multiplier is None:
             return Terms(self.clip_norm, 0.0, 0.0)
         count_stddev = server_stddev(self.noise.count_multiplier, COUNT_SENSITIVITY, self.noise.servers)
-        finest, largest = 2.0 ** (_FINEST_NOISE_BITS - COUNT_BITS), 2.0 ** (63 - COUNT_BITS) / 40
+        finest, largest = 2.0 ** (_FINEST_NOISE_BITS - COUNT_BITS), LARGEST_COUNT_NOISE
         if not finest <= count_stddev <= largest:
             raise ConfigError(
                 f"privacy.quantile.bit_noise_multiplier = {self.noise.count_multiplier:g}: noise of {count_stddev:g} "

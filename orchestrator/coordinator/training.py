@@ -14,7 +14,7 @@ from orchestrator.client.host import single_threaded
 from orchestrator.client.interface import Encoder
 from orchestrator.config import Config, FederationConfig
 from orchestrator.coordinator.client_pool import ClientPool
-from orchestrator.coordinator.engine import Engine, RoundCost
+from orchestrator.coordinator.engine import Engine, RoundCost, too_few
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.plaintext import (
     AuditEncoder,
@@ -25,7 +25,7 @@ from orchestrator.coordinator.plaintext import (
 )
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
-from orchestrator.errors import ConfigError, ProtocolError, RunError
+from orchestrator.errors import ConfigError, ProtocolError, RunError, SafeGNNError
 from orchestrator.evaluation.classification import ClientsEvaluation
 from orchestrator.evaluation.metrics import Evaluation, metric_names
 from orchestrator.evaluation.rounds import round_evaluation
@@ -201,8 +201,9 @@ def train(
                 _auditor(plan) if audit else None,
                 keyed=personal,
             )
-            if len(cohort) - len(trained.missing) < plan.min_cohort:
-                raise next(iter(trained.missing.values()))
+            missing = {slot: _reason(error) for slot, error in trained.missing.items()}
+            if len(cohort) - len(missing) < plan.min_cohort:
+                raise too_few(number, cohort, missing, plan.min_cohort) from next(iter(trained.missing.values()), None)
             evaluation.trained(number, cohort, model)
             if budget is not None:
                 budget.charge(number)
@@ -216,7 +217,7 @@ def train(
                 opened = [received[slot] for slot in sorted(received)]
             elif aggregation.parameters is not None:
                 opened = [aggregation.parameters]
-            left_out = {**aggregation.left_out, **{slot: str(error) for slot, error in trained.missing.items()}}
+            left_out = {**aggregation.left_out, **missing}
             audits = [upload for slot, upload in sorted(trained.audits.items()) if slot not in left_out]
             difference, bound = _audit(plan.at(clip_norm), number, model, opened, audits)
             if aggregation.parameters is not None:
@@ -279,6 +280,11 @@ def _adapted(plan: RoundPlan, config: Config, clip_norm: float | None, within: f
         return clip_norm
     quantile, expected = config.privacy.quantile, config.federation.cohort
     return next_clip_norm(clip_norm, within, expected, quantile.target, quantile.learning_rate, plan.clip_limits())
+
+
+def _reason(error: SafeGNNError) -> str:
+    """Why a client has no upload, for the record, which names client and round itself."""
+    return f"{error.phase}: {error.reason}" if isinstance(error, ProtocolError) else str(error)
 
 
 def _auditor(plan: RoundPlan) -> Encoder | None:

@@ -38,7 +38,7 @@ from orchestrator.server.reception import hearsay
 from orchestrator.transport.bootstrap import Assignment
 from orchestrator.transport.channel import STARTUP, Channel, Position, await_events, connect, ready
 from orchestrator.transport.tls import Identity, create_certificates
-from orchestrator.wire.orders import Address, Aggregate, Announcement, Order, Prepare, Settle, Setup, Submit
+from orchestrator.wire.orders import Aggregate, Announcement, Order, Prepare, Settle, Setup, Submit
 from orchestrator.wire.upload import Layout
 
 __all__ = ["EmbeddedEngine", "TwoServerEngine"]
@@ -117,7 +117,7 @@ class TwoServerEngine(Engine):
         self._decoder: OpeningDecoder | None = None
         self._announced = self._announcement(self._parameters.cohort, self._usual)
         self._prepared = self._upload_bytes = self._waiting_bytes = 0
-        self._unsettled: list[list[int]] = []
+        self._unsettled: list[tuple[int, int]] = []
         self._left_out: dict[int, str] = {}
 
     @property
@@ -164,18 +164,8 @@ class TwoServerEngine(Engine):
                     addresses[role], identity, session, role, self._position, self._startup_timeout_sec
                 )
             # Only now: a server that has its orders connects to the other one, which must know its orchestrator first.
-            order = Setup(
-                run,
-                self._program,
-                self.plan.digest,
-                self._announced,
-                self.plan.min_cohort,
-                self._vectors,
-                settings,
-                model,
-                Address(*addresses["server 1"]),
-                Address(*addresses["dealer"]) if "dealer" in addresses else None,
-            )
+            public = self.plan.digest, self._announced, self.plan.min_cohort, self._vectors, settings, model
+            order = Setup(run, self._program, *public, addresses["server 1"], addresses.get("dealer"))
             for channel in self._channels.values():
                 channel.send_message(order.message())
             self._collect("ready")
@@ -213,7 +203,7 @@ class TwoServerEngine(Engine):
         self._send(Prepare(round, self._announced))
         self._encoder = replace(
             self.encoder,
-            parameters=replace(self._parameters, cohort=size),
+            parameters=self._announced.parameters,
             clip_norm=terms.clip_norm,
             counted=terms.count_stddev is not None,
         )
@@ -238,15 +228,16 @@ class TwoServerEngine(Engine):
         """As every engine. What has another length than an upload of this round goes to no server."""
         self._position.enter("upload", round)
         layout = self.layout
-        expected = tuple(layout.envelope_bytes(server) for server in (0, 1))
-        if not isinstance(upload, tuple) or tuple(len(part) for part in upload if isinstance(part, bytes)) != expected:
+        expected = [layout.envelope_bytes(server) for server in (0, 1)]
+        parts = upload if isinstance(upload, tuple) else ()
+        if [len(part) if isinstance(part, bytes) else None for part in parts] != expected:
             self._left_out[slot] = f"its upload is not two envelopes of {expected[0]} and {expected[1]} bytes"
             return
         for channel, envelope in zip(self._channels.values(), upload, strict=True):
             self._send(Submit(round, slot, client, envelope), channel)
         self._upload_bytes += sum(expected)
         self._waiting_bytes += sum(expected)
-        self._unsettled.append([slot, client])
+        self._unsettled.append((slot, client))
         if self._waiting_bytes > _WAITING_BYTES and self._prepared == round:
             self._send(Settle(round, self._unsettled))
             self._unsettled, self._waiting_bytes = [], 0
@@ -264,7 +255,7 @@ class TwoServerEngine(Engine):
             raise too_few(round, cohort, left_out, self.plan.min_cohort)
         parameters = within = answers = None
         if self._parameters.personal:
-            answers = self._answers(both, left_out)
+            answers = self._answers(both)
             download_bytes = sum(len(part) for answer in answers.values() for part in answer) // max(1, len(answers))
         else:
             shares = _shares(both, "share", self._vectors.model_bits)
@@ -302,14 +293,12 @@ class TwoServerEngine(Engine):
         theirs = {slot: min(first[slot], second[slot], key=hearsay) for slot in sorted(first)}
         return {slot: own.get(slot, reason) for slot, reason in theirs.items()}
 
-    def _answers(self, both: Sequence[dict[str, Any]], left_out: dict[int, str]) -> dict[int, tuple[bytes, bytes]]:
-        """Both servers' envelopes by slot; a client whose reply key was none joins those that are left out."""
+    def _answers(self, both: Sequence[dict[str, Any]]) -> dict[int, tuple[bytes, bytes]]:
+        """Both servers' envelopes by slot."""
         first, second = (dict(map(tuple, reply["answers"])) for reply in both)
         if first.keys() != second.keys():
             raise self._channels["server 1"].error(DisagreementError, "answered other clients than server 0")
-        answers = {slot: (first[slot], second[slot]) for slot in first}
-        left_out.update({slot: "its reply key is none" for slot, parts in answers.items() if not all(parts)})
-        return {slot: parts for slot, parts in answers.items() if all(parts)}
+        return {slot: (first[slot], second[slot]) for slot in first}
 
     def close(self) -> None:
         for channel in self._channels.values():

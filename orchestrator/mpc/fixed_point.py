@@ -18,6 +18,7 @@ from orchestrator.mpc.ring import MASK128, signed128
 __all__ = [
     "COUNT_BITS",
     "FAITHFUL_BITS",
+    "LARGEST_COUNT_NOISE",
     "SCALAR_BITS",
     "VectorFormat",
     "clip_error",
@@ -34,6 +35,9 @@ FAITHFUL_BITS = 16
 
 COUNT_BITS = 44
 """Fractional bits of a number of clients in Z_2^64: room for 2^18 of them, and for noise that is fine enough."""
+
+LARGEST_COUNT_NOISE = 2.0 ** (63 - COUNT_BITS) / 40
+"""Standard deviation of the noise of a count that fits there, 20 times over with both servers' noise together."""
 
 
 def softmax_error(cohort: int, gain: float = 1.0) -> float:

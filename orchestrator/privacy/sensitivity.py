@@ -163,7 +163,10 @@ def replacement_bound(parameters: RoundParameters, removed: bool = False) -> flo
     g = largest_weight(parameters)
     if q == 2:
         return 2.0 * g
-    spread_balance = lam / tau * (_inner(q, 1.0) - _inner(q, 1.0) * math.exp(-1.0))
+    # The fairness changes last. By then the client may be gone from the balance's softmax, where the others' weights,
+    # now of q - 1 clients, differ more.
+    rest = _inner(q - 1 if removed else q, 1.0)
+    spread_balance = lam / tau * (rest - rest * math.exp(-1.0))
     spread_fairness = (math.exp(_inner(q, width)) - math.exp(_inner(q, width) * math.exp(-width))) / tau
     drift = _drift(q, 1.0, lambda c: lam / tau * c, spread_fairness, removed)
     drift += _drift(q, width, lambda c: np.exp(c) / tau, spread_balance, removed)

@@ -22,9 +22,9 @@ import numpy as np
 
 from mpc_programs.lockstep import Protocol, run
 from mpc_programs.rules import RoundParameters
-from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
-from orchestrator.mpc.fixed_point import COUNT_BITS
-from orchestrator.mpc.offline.correlations import Batch
+from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, ProtocolError
+from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE
+from orchestrator.mpc.offline.correlations import Batch, Demand
 from orchestrator.mpc.offline.generation import generate
 from orchestrator.mpc.offline.oblivious_transfer import OtExtension
 from orchestrator.mpc.shared_arithmetic import SharedArithmetic
@@ -35,15 +35,18 @@ from orchestrator.server.pool import Pool, Prepared
 from orchestrator.server.reception import Place, Reception
 from orchestrator.server.sources import source_digest
 from orchestrator.transport.bootstrap import Assignment, begin
-from orchestrator.transport.channel import Channel, Position, accept, connect
+from orchestrator.transport.channel import LONGEST_MESSAGE, Channel, Position, accept, connect
 from orchestrator.transport.tls import Identity
 from orchestrator.wire.answer import seal_answer
 from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.message import Header
-from orchestrator.wire.orders import Aggregate, Order, Prepare, Settle, Setup, Submit, parse
+from orchestrator.wire.orders import Aggregate, Announcement, Order, Prepare, Settle, Setup, Submit, parse
 from orchestrator.wire.upload import Layout, Upload
 
 __all__ = ["EmbeddedServer", "Server", "main", "run_with"]
+
+_ORDER_BYTES, _PLACE_BYTES = 2048, 20
+"""Room for an order's fields beside an envelope or places, and for a place in an order."""
 
 _NoiseKey = tuple[int, float, float]
 """A round, and the standard deviations of its noise."""
@@ -93,9 +96,9 @@ class Server(ABC):
         """
         self._peer, self._supply = peer, supply
         self._run = order.run
-        self._announced = order.announcement
-        self._min_cohort = order.min_cohort
         self._vectors = order.vectors
+        self._announced = self._checked(order.announcement)
+        self._min_cohort = order.min_cohort
         self._program = order.program
         model = np.frombuffer(order.model, dtype="<u8")
         own = model if self.index == 0 else np.zeros_like(model)
@@ -117,13 +120,29 @@ class Server(ABC):
 
     def prepare(self, order: Prepare) -> None:
         """Take over what is public about a coming round and begin with what the round needs; returns at once."""
-        before, self._announced = self._announced, order.announcement
+        before, self._announced = self._announced, self._checked(order.announcement)
         if self._round is None:
             self._begin()
         elif before != self._announced:
             raise self._orchestrator.error(DisagreementError, "announced other terms after uploads")
         if not self._parameters.personal:
             self._noise.fill((order.round, self._announced.noise_stddev, self._announced.count_stddev or 0.0))
+
+    def _checked(self, announcement: Announcement) -> Announcement:
+        """The same, if its noise can be held."""
+        try:
+            self._vectors.check_noise(announcement.noise_stddev)
+        except ConfigError as error:
+            raise self._orchestrator.error(DisagreementError, f"announced too much noise: {error}") from None
+        if (announcement.count_stddev or 0.0) > LARGEST_COUNT_NOISE:
+            raise self._orchestrator.error(DisagreementError, "announced too much noise for a count")
+        return announcement
+
+    @property
+    def longest_order(self) -> int:
+        """Of the orders about a round: an upload, or all places of the cohort, with room for the names of fields."""
+        envelope = self._layout().envelope_bytes(self.index)
+        return max(envelope, _PLACE_BYTES * self._parameters.cohort) + _ORDER_BYTES
 
     @property
     def _parameters(self) -> RoundParameters:
@@ -164,7 +183,7 @@ class Server(ABC):
     def settle(self, order: Settle) -> None:
         """Agree with the other server on some uploads, and absorb those that both hold."""
         self._enter(order.round)
-        self._settle(order.round, [(slot, client) for slot, client in order.places])
+        self._settle(order.round, order.places)
 
     def _enter(self, number: int) -> None:
         """Check that the round of an order is the one that uploads come for."""
@@ -178,7 +197,12 @@ class Server(ABC):
         self._round = number
 
     def _settle(self, number: int, places: list[Place]) -> None:
-        for slot, upload in self._reception.settle(number, places, self._peer).items():
+        self._position.enter("settlement", number)
+        try:
+            agreed = self._reception.settle(number, places, self._peer)
+        except ValueError as error:
+            raise self._orchestrator.error(DisagreementError, str(error)) from None
+        for slot, upload in agreed.items():
             if self._program == "assisted":
                 self._start, upload = absorb(self._start, upload)
             self._uploads[slot] = upload
@@ -229,25 +253,23 @@ class Server(ABC):
     ) -> list[tuple[int, bytes]]:
         """Under a personal rule, by slot: each client's share of its own model, for nobody else to open.
 
-        A client whose reply key is none gets an answer that is empty: it alone is to blame. The public model stays.
+        The public model stays.
         """
         started = time.perf_counter()
         self._position.enter("release", number)
         slots, answers = sorted(self._uploads), []
         for slot, client, upload, share in zip(slots, present.clients, present.uploads, models.values, strict=True):
             header = Header(self._run, number, slot, client, self.index)
-            try:
-                answers.append((slot, seal_answer(share, header, upload.reply_key)))
-            except ValueError:
-                answers.append((slot, b""))
+            answers.append((slot, seal_answer(share, header, upload.reply_key)))
         cost["online_seconds"] += time.perf_counter() - started
         return answers
 
     def _present(self, number: int, cohort: list[int]) -> Present:
         """Who of the cohort takes part: those whose uploads both servers hold; both then name the same ones."""
+        if len(cohort) != self._parameters.cohort:
+            reason = f"announced {self._parameters.cohort} clients, but a cohort of {len(cohort)}"
+            raise self._orchestrator.error(DisagreementError, reason)
         try:
-            if len(cohort) != self._parameters.cohort:
-                raise ValueError(f"announced {self._parameters.cohort} clients, but a cohort of {len(cohort)}")
             places = self._reception.open_places(cohort)
         except ValueError as error:
             raise self._orchestrator.error(DisagreementError, str(error)) from None
@@ -342,11 +364,11 @@ class EmbeddedServer(Server):
     def _correlations(self, number: int, parameters: RoundParameters) -> Prepared:
         """What was made for all who were asked, which mostly serves fewer; else what fewer need is made now.
 
-        A maximum of 33 values takes fewer comparisons than one of 32, and a division by a sum of 17 fewer products than
-        one of 16, so that not every cohort's correlations cover those of every smaller one.
+        With scores in a wide range a maximum of 33 values takes fewer comparisons than one of 32, and a division by a
+        sum of 17 fewer products than one of 16, so that not every cohort's correlations cover those of a smaller one.
         """
         prepared, _ = self._pool.take((number, self._parameters))
-        if not demand(parameters, len(self._model.values), self._program).within(prepared.batch.demand):
+        if not self._demand(parameters).within(prepared.batch.demand):
             further, _ = self._pool.take((number, parameters))
             prepared = Prepared(further.batch, prepared.seconds + further.seconds, prepared.bytes + further.bytes)
         return prepared
@@ -359,10 +381,10 @@ class EmbeddedServer(Server):
         (round, parameters), channel = key, self._supply
         channel.position.enter("preprocessing", round)
         started, before = time.perf_counter(), (channel.sent_bytes, channel.received_bytes)
-        needed = demand(parameters, len(self._model.values), self._program)
+        needed = self._demand(parameters)
         if self._dealt:
             channel.send_message({"round": round, "demand": astuple(needed)})
-            message = channel.receive()
+            message = channel.receive(needed.message_bytes(self.index))
             try:
                 batch = Batch.from_dealer(needed, self.index, message)
             except ValueError as error:
@@ -372,6 +394,14 @@ class EmbeddedServer(Server):
             batch = run_with(generate(self._transfers, self.index, needed), channel)
             count = channel.sent_bytes - before[0]
         return Prepared(batch, time.perf_counter() - started, count)
+
+    def _demand(self, parameters: RoundParameters) -> Demand:
+        """What a round takes from preprocessing; that nothing can be computed with it is the orchestrator's fault."""
+        try:
+            return demand(parameters, len(self._model.values), self._program)
+        except (ValueError, TypeError, ArithmeticError) as error:
+            reason = f"announced parameters that nothing can be computed with: {error}"
+            raise self._orchestrator.error(DisagreementError, reason) from None
 
 
 def run_with(protocol: Protocol, peer: Channel) -> Any:
@@ -394,7 +424,7 @@ def serve(
     begun = False
     while True:
         try:
-            order = _next_order(orchestrator)
+            order = _next_order(orchestrator, server.longest_order if begun else LONGEST_MESSAGE)
         except PeerLostError:
             return
         if isinstance(order, Setup) != (not begun):
@@ -430,20 +460,20 @@ def _meet(
 
     def other(position: Position) -> Channel:
         if index == 0:
-            return connect((order.peer.host, order.peer.port), identity, session, "server 1", position, timeout_sec)
+            return connect(order.peer, identity, session, "server 1", position, timeout_sec)
         return accept(listener, {"server 0"}, identity, session, position, timeout_sec)["server 0"]
 
     peer, background = other(position), Position()
     if order.dealer is None:
         return peer, other(background)
-    return peer, connect((order.dealer.host, order.dealer.port), identity, session, "dealer", background, timeout_sec)
+    return peer, connect(order.dealer, identity, session, "dealer", background, timeout_sec)
 
 
-def _next_order(orchestrator: Channel) -> Order:
+def _next_order(orchestrator: Channel, longest: int) -> Order:
     """Between orders a server waits for as long as clients train; only the closing of the connection ends it."""
     orchestrator.wait()
     try:
-        return parse(orchestrator.receive_message())
+        return parse(orchestrator.receive_message(longest))
     except ValueError as error:
         raise orchestrator.error(DisagreementError, str(error)) from None
 

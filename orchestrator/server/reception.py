@@ -16,6 +16,7 @@ import msgpack
 
 from orchestrator.errors import DisagreementError
 from orchestrator.transport.channel import Channel
+from orchestrator.wire.answer import check_reply_key
 from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.message import Header
 from orchestrator.wire.upload import DIGEST_BYTES, Layout, Upload, unpack_upload
@@ -46,21 +47,26 @@ class Reception:
     def __init__(self, index: int, keypair: Keypair) -> None:
         """Args: index: of this server; keypair: the one that uploads are sealed to."""
         self._index, self._keypair = index, keypair
-        self._waiting: dict[Place, Upload] = {}
-        self._settled: dict[int, int] = {}
+        self._clients: dict[int, int] = {}  # by slot, whose upload came first, or was asked about
+        self._waiting: dict[int, Upload] = {}
+        self._settled: set[int] = set()
         self.refused: dict[int, str] = {}
 
     def take(self, run: bytes, round: int, place: Place, envelope: bytes, layout: Layout) -> None:
-        """Open one client's envelope and let it wait. The first upload for a place counts; others are dropped."""
+        """Open one client's envelope and let it wait. The first upload for a slot counts; others are dropped."""
         slot, client = place
-        if slot in self._settled or place in self._waiting or slot in self.refused:
+        if slot in self._clients:
             return
+        self._clients[slot] = client
         expected = layout.envelope_bytes(self._index)
         try:
             if len(envelope) != expected:
                 raise ValueError(f"the envelope has {len(envelope)} bytes, expected {expected}")
             header = Header(run, round, slot, client, self._index)
-            self._waiting[place] = unpack_upload(self._keypair.open(envelope), header, layout)
+            upload = unpack_upload(self._keypair.open(envelope), header, layout)
+            if layout.answered:
+                check_reply_key(upload.reply_key)
+            self._waiting[slot] = upload
         except ValueError as error:
             self.refused[slot] = str(error)
 
@@ -70,17 +76,21 @@ class Reception:
         Bytes: 32 and 32 a place from each server. Leakage: which of these uploads a server refuses.
 
         Raises:
+            ValueError: a place is settled already, or its upload came from another client.
             DisagreementError: the other server was asked about other places.
         """
+        for slot, client in places:
+            if slot in self._settled or self._clients.setdefault(slot, client) != client:
+                raise ValueError(f"asked about slot {slot} twice, or for another client than its upload came from")
+            self._settled.add(slot)
         asked = hashlib.sha256(msgpack.packb([round, [list(place) for place in places]])).digest()
-        own = [self._waiting[place].digest if place in self._waiting else _NONE for place in places]
+        own = [self._waiting[slot].digest if slot in self._waiting else _NONE for slot, _ in places]
         received = peer.exchange(asked + b"".join(own))
         if received[:DIGEST_BYTES] != asked:
             raise peer.error(DisagreementError, "was asked about other uploads")
         agreed: dict[int, Upload] = {}
-        for k, (slot, client) in enumerate(places):
-            theirs, upload = received[(k + 1) * DIGEST_BYTES :][:DIGEST_BYTES], self._waiting.pop((slot, client), None)
-            self._settled[slot] = client
+        for k, (slot, _) in enumerate(places):
+            theirs, upload = received[(k + 1) * DIGEST_BYTES :][:DIGEST_BYTES], self._waiting.pop(slot, None)
             if upload is not None and upload.digest == theirs:
                 agreed[slot] = upload
             elif upload is None:
@@ -98,7 +108,7 @@ class Reception:
             ValueError: uploads came for places that the cohort does not have.
         """
         places = dict(enumerate(cohort))
-        known = {**dict(self._waiting.keys()), **self._settled}
-        if any(places.get(slot) != client for slot, client in known.items()):
-            raise ValueError(f"announced the cohort {list(cohort)}, but uploads came from {sorted(known.values())}")
+        if any(places.get(slot) != client for slot, client in self._clients.items()):
+            came = sorted(self._clients.items())
+            raise ValueError(f"announced the cohort {list(cohort)}, but uploads came for (slot, client) {came}")
         return [(slot, client) for slot, client in places.items() if slot not in self._settled]

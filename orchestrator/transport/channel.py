@@ -25,16 +25,28 @@ import msgpack
 from orchestrator.errors import DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.transport.tls import Identity, explain, peer_role
 
-__all__ = ["STARTUP", "Channel", "Position", "accept", "await_events", "connect", "listen", "ready"]
+__all__ = [
+    "LONGEST_MESSAGE",
+    "STARTUP",
+    "Channel",
+    "Position",
+    "accept",
+    "await_events",
+    "connect",
+    "listen",
+    "ready",
+]
 
 STARTUP, _SILENCE = "engine.startup_timeout_sec", "engine.timeout_sec"
 """The settings that a timeout follows; errors name the one that was in force."""
 
+
 _HEADER = struct.Struct("<I")
 _RECORD = 1 << 14  # TLS delivers at most this much at a time
 _CHUNK = 1 << 16
-_LONGEST_MESSAGE = (1 << 32) - 1
+LONGEST_MESSAGE = (1 << 32) - 1
 _LONGEST_INTRODUCTION = 1 << 12
+_MOST_FIELDS, _MOST_ITEMS = 64, 1 << 20  # of a map and of a list in a structured message
 _WAITING_ROOM = 32
 _MALFORMED = "sent a malformed message"
 
@@ -91,17 +103,23 @@ class Channel:
 
     def send(self, payload: bytes) -> None:
         """Send one message of at most 4 GiB."""
-        if len(payload) > _LONGEST_MESSAGE:
+        if len(payload) > LONGEST_MESSAGE:
             raise ValueError(f"a message of {len(payload)} bytes is longer than 4 GiB")
         deadline = time.monotonic() + self.timeout_sec
         self._write(_HEADER.pack(len(payload)) + payload[:_CHUNK], deadline)
         if len(payload) > _CHUNK:
             self._write(memoryview(payload)[_CHUNK:], deadline)
 
-    def receive(self) -> bytes:
-        """Receive one message; waits at most the timeout."""
+    def receive(self, longest: int = LONGEST_MESSAGE) -> bytes:
+        """Receive one message; waits at most the timeout.
+
+        Raises:
+            DisagreementError: the peer announces more than `longest` bytes, of which none is read.
+        """
         deadline = time.monotonic() + self.timeout_sec
         (length,) = _HEADER.unpack(self._read(_HEADER.size, deadline))
+        if length > longest:
+            raise self.error(DisagreementError, f"sent a message of {length} bytes where {longest} are the most")
         return self._read(length, deadline)
 
     def wait(self) -> None:
@@ -139,9 +157,9 @@ class Channel:
         """Send a structured message (MessagePack)."""
         self.send(msgpack.packb(message))
 
-    def receive_message(self) -> dict[str, Any]:
-        """Receive a structured message. Raises DisagreementError if it is malformed."""
-        message = _parse(self.receive())
+    def receive_message(self, longest: int = LONGEST_MESSAGE) -> dict[str, Any]:
+        """Receive a structured message. Raises DisagreementError if it is malformed, or longer than it can be."""
+        message = _parse(self.receive(longest))
         if message is None:
             raise self.error(DisagreementError, _MALFORMED)
         return message
@@ -182,7 +200,8 @@ class Channel:
 def _parse(data: bytes) -> dict[str, Any] | None:
     """A structured message; None if it is none."""
     try:
-        message = msgpack.unpackb(data)
+        most = min(len(data), _MOST_ITEMS)
+        message = msgpack.unpackb(data, max_map_len=_MOST_FIELDS, max_array_len=most, max_ext_len=0)
     except (ValueError, msgpack.UnpackException):
         return None
     return message if isinstance(message, dict) else None

@@ -14,15 +14,19 @@ import numpy as np
 from orchestrator.wire.envelope import ANSWER, SEAL_BYTES, Keypair, seal
 from orchestrator.wire.message import Header, message_bytes, pack, unpack
 
-__all__ = ["open_answer", "seal_answer"]
+__all__ = ["check_reply_key", "open_answer", "seal_answer"]
+
+
+def check_reply_key(reply_key: bytes) -> None:
+    """Raises ValueError for a key that nothing can be sealed to, such as a point of small order."""
+    try:
+        seal(b"", reply_key, ANSWER)
+    except ValueError:
+        raise ValueError("its reply key is none") from None
 
 
 def seal_answer(share: np.ndarray, header: Header, reply_key: bytes) -> bytes:
-    """The envelope for a share in Z_2^64, uint64 (d,); 8 d bytes and below 200 more.
-
-    Raises:
-        ValueError: nothing can be sealed to such a key.
-    """
+    """The envelope for a share in Z_2^64, uint64 (d,); 8 d bytes and below 200 more. The key: a checked one."""
     return seal(pack(header, {"share": share.astype("<u8").tobytes()}, "answer"), reply_key, ANSWER)
 
 

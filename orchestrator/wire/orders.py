@@ -13,20 +13,16 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from mpc_programs.rules import PROGRAMS, RULES, RoundParameters
+from orchestrator.errors import SafeGNNError
 from orchestrator.mpc.fixed_point import VectorFormat
 
-__all__ = ["Address", "Aggregate", "Announcement", "Order", "Prepare", "Settle", "Setup", "Submit", "parse"]
+__all__ = ["Aggregate", "Announcement", "Order", "Prepare", "Settle", "Setup", "Submit", "parse"]
 
 _LARGEST = 2**40
-"""Of integers in orders: rounds, clients, sizes."""
+"""Of integers in orders: rounds, clients, slots."""
 
-
-@dataclass(frozen=True)
-class Address:
-    """Where somebody listens."""
-
-    host: str
-    port: int
+_LARGEST_SIZE = 2**20
+"""Of a cohort and of an embedding: what servers make follows from these."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +76,8 @@ class Setup(Order):
     vectors: VectorFormat
     engine: dict[str, str]
     model: bytes
-    peer: Address
-    dealer: Address | None
+    peer: tuple[str, int]
+    dealer: tuple[str, int] | None
 
 
 @dataclass(frozen=True)
@@ -110,7 +106,7 @@ class Settle(Order):
 
     kind = "settle"
     round: int
-    places: list[list[int]]
+    places: list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -123,7 +119,7 @@ class Aggregate(Order):
 
 
 _ORDERS: dict[str, type[Order]] = {order.kind: order for order in (Setup, Prepare, Submit, Settle, Aggregate)}
-_RECORDS: tuple[type[Any], ...] = (Address, Announcement, RoundParameters, VectorFormat)
+_RECORDS: tuple[type[Any], ...] = (Announcement, RoundParameters, VectorFormat)
 _HINTS: dict[type[Any], dict[str, Any]] = {kind: get_type_hints(kind) for kind in (*_ORDERS.values(), *_RECORDS)}
 for _hints in _HINTS.values():
     _hints.pop("kind", None)  # no field
@@ -139,8 +135,8 @@ def parse(message: Mapping[str, Any]) -> Order:
     if isinstance(order, Setup):
         if len(order.run) != 16 or len(order.model) % 8 or order.program not in PROGRAMS:
             raise ValueError("gave the order 'setup' with another run, model or program than there can be")
-    elif isinstance(order, Settle) and any(len(place) != 2 for place in order.places):
-        raise ValueError("gave the order 'settle' with a place that is no slot and client")
+        if max(order.peer[1], (order.dealer or order.peer)[1]) > 65535:
+            raise ValueError("gave the order 'setup' with a port that is none")
     return order
 
 
@@ -151,22 +147,42 @@ def _record(kind: type[Any], found: Any, name: str) -> Any:
         raise ValueError(f"gave the order '{name}' with other fields than {', '.join(hints)}")
     values = {}
     for field, hint in hints.items():
-        record = next((part for part in (hint, *get_args(hint)) if part in _RECORDS), None)
-        if record is not None and (found[field] is not None or not _fits(None, hint)):
-            values[field] = _record(record, found[field], f"{name}.{field}")
+        if hint in _RECORDS:
+            values[field] = _record(hint, found[field], f"{name}.{field}")
         elif _fits(found[field], hint):
             values[field] = found[field]
         else:
             raise ValueError(f"gave the order '{name}' with a field '{field}' of another type or range")
-    if kind is RoundParameters and (values["rule"] not in RULES or values["tau"] == 0):
-        raise ValueError(f"gave the order '{name}' with an unknown rule or tau = 0")
-    return kind(**values)
+    try:
+        made = kind(**values)
+    except SafeGNNError as error:
+        raise ValueError(f"gave the order '{name}' with values that do not fit: {error}") from None
+    if isinstance(made, Announcement):
+        _check(made, name)
+    return made
+
+
+def _check(announcement: Announcement, name: str) -> None:
+    """Raises ValueError for a round that cannot be, as far as the announcement alone shows it."""
+    parameters, count_stddev = announcement.parameters, announcement.count_stddev
+    scales = (parameters.tau, 1.0 if parameters.ratio_max is None else parameters.ratio_max)
+    if parameters.rule not in RULES:
+        raise ValueError(f"gave the order '{name}' with an unknown rule")
+    if max(parameters.cohort, parameters.embedding, parameters.expected or 0) > _LARGEST_SIZE:
+        raise ValueError(f"gave the order '{name}' with a size above {_LARGEST_SIZE}")
+    if min(scales) <= 0 or min(announcement.noise_stddev, count_stddev or 0.0) < 0:
+        raise ValueError(f"gave the order '{name}' with a scale or noise that is negative, or a scale of 0")
+    if parameters.personal and (announcement.noise_stddev or (count_stddev, parameters.ratio_max) != (None, None)):
+        raise ValueError(f"gave the order '{name}' with clipping or noise for a personal rule")
 
 
 def _fits(value: Any, hint: Any) -> bool:
     """Whether a value is of an annotated type; integers count from zero, and floats are finite."""
     if isinstance(hint, UnionType):
         return any(_fits(value, part) for part in get_args(hint))
+    if get_origin(hint) is tuple:
+        parts = get_args(hint)
+        return isinstance(value, list | tuple) and len(value) == len(parts) and all(map(_fits, value, parts))
     if get_origin(hint) is list:
         return isinstance(value, list) and all(_fits(item, get_args(hint)[0]) for item in value)
     if get_origin(hint) is dict:
@@ -174,7 +190,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is int:
         return type(value) is int and 0 <= value < _LARGEST
     if hint is float:
-        return type(value) in (int, float) and math.isfinite(value)
+        return type(value) in (int, float) and abs(value) < math.inf
     if hint is NoneType:
         return value is None
-    return hint is Any or isinstance(value, hint)
+    return isinstance(value, hint)

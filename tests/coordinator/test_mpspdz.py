@@ -24,6 +24,7 @@ from orchestrator.errors import ConfigError, PeerLostError, PeerTimeoutError
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.mpspdz import scratch
 from tests.mpspdz_standin import MEAN, write_certificate, write_party
+from tests.support import engine_of
 
 FORMAT = VectorFormat(25, 32, 6)
 MODEL = np.linspace(-1, 1, 8)
@@ -38,7 +39,8 @@ def engine(standin, tmp_path, monkeypatch):
 
     def build(protocol="semi2k", body="result()", **options):
         write_party(standin.home, MEAN + body, protocol)
-        return MpSpdzEngine(
+        return engine_of(
+            MpSpdzEngine,
             RULE,
             FORMAT,
             protocol=protocol,
@@ -196,15 +198,15 @@ def test_a_full_disk_is_named(engine):
 def test_an_incomplete_installation_is_refused_before_anything_starts(standin, damage, reason):
     damage(standin.home)
     with pytest.raises(ConfigError, match=reason):
-        MpSpdzEngine(RULE, FORMAT, home=standin.home)
+        engine_of(MpSpdzEngine, RULE, FORMAT, home=standin.home)
 
 
 def test_programs_that_cannot_compute_what_is_asked_are_refused_by_name(standin):
     wide = RoundParameters("f2gnn", 2, fairness_max=1e5)
     with pytest.raises(ConfigError, match=r"method\.score_max = 100000: 'faithful' on MP-SPDZ .* at most 8192"):
-        MpSpdzEngine(wide, FORMAT, program="faithful", home=standin.home)
+        engine_of(MpSpdzEngine, wide, FORMAT, program="faithful", home=standin.home)
     with pytest.raises(ConfigError, match=r"sharing\.weight_bits: scalar-first"):
-        MpSpdzEngine(wide, VectorFormat(30, 20, 6), program="scalar-first", home=standin.home)
+        engine_of(MpSpdzEngine, wide, VectorFormat(30, 20, 6), program="scalar-first", home=standin.home)
 
 
 REPORT_AND_HANG = """
@@ -257,7 +259,7 @@ from tests.coordinator.test_mpspdz import FORMAT, RULE, MpSpdzEngine, play_from_
 if __name__ == "__main__":
     home, folder = map(Path, sys.argv[1:])
     scratch._MEMORY = folder / "shm"
-    with MpSpdzEngine(RULE, FORMAT, home=home, cache=folder / "cache", timeout_sec=60.0) as running:
+    with engine_of(MpSpdzEngine, RULE, FORMAT, home=home, cache=folder / "cache", timeout_sec=60.0) as running:
         play_from_start(running)
 """
 

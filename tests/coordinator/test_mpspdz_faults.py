@@ -16,6 +16,7 @@ from orchestrator.coordinator.mpspdz import MpSpdzEngine
 from orchestrator.errors import PeerLostError, PeerTimeoutError
 from orchestrator.mpspdz.installation import PARTIES, Installation
 from tests.coordinator.test_mpspdz_rounds import FORMAT, cohorts, parameters, play
+from tests.support import engine_of
 
 RULE = parameters(3)
 LENGTH = 22_000  # seconds of work for `faithful`
@@ -71,7 +72,8 @@ def test_a_party_that_dies_or_stops_is_named(announced, cache, protocol, index, 
     installation, pids = announced
     stops = name == "SIGSTOP"
     with (
-        MpSpdzEngine(
+        engine_of(
+            MpSpdzEngine,
             RULE,
             FORMAT,
             protocol=protocol,
@@ -105,8 +107,15 @@ def test_a_party_that_dies_or_stops_is_named(announced, cache, protocol, index, 
 
 def test_two_engines_at_the_same_time_do_not_disturb_each_other(installation, cache):
     def train(protocol):
-        with MpSpdzEngine(
-            RULE, FORMAT, protocol=protocol, home=installation.home, cache=cache, clip_norm=1.0, timeout_sec=60.0
+        with engine_of(
+            MpSpdzEngine,
+            RULE,
+            FORMAT,
+            protocol=protocol,
+            home=installation.home,
+            cache=cache,
+            clip_norm=1.0,
+            timeout_sec=60.0,
         ) as engine:
             engine.start(np.zeros(40))
             return [play(engine, number, uploads).parameters for number, uploads in enumerate(cohorts(RULE), start=1)]

@@ -13,6 +13,7 @@ from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.experiments.comparison import compare
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.mpspdz.shape import Shape
+from tests.support import engine_of
 
 FORMAT = VectorFormat(25, 32, 6)
 LENGTH = 40
@@ -70,8 +71,10 @@ def test_float64_embedded_and_mpspdz_agree_within_their_bounds(installation, cac
     model = np.random.default_rng(0).normal(size=LENGTH)
     common = {"clip_norm": clip_norm, "program": program, "timeout_sec": 60.0}
     with (
-        MpSpdzEngine(rule, FORMAT, protocol=protocol, home=installation.home, cache=cache, **common) as witness,
-        EmbeddedEngine(rule, FORMAT, preprocessing="dealer", **common) as embedded,
+        engine_of(
+            MpSpdzEngine, rule, FORMAT, protocol=protocol, home=installation.home, cache=cache, **common
+        ) as witness,
+        engine_of(EmbeddedEngine, rule, FORMAT, preprocessing="dealer", **common) as embedded,
     ):
         witness.start(model)
         embedded.start(model)
@@ -99,8 +102,15 @@ def test_bounds_are_those_of_the_embedded_engine_but_for_faithful():
 def test_assisted_costs_little_and_the_same_for_every_model_size(installation, cache, protocol):
     rule, costs = parameters(3), {}
     for d in (1_000, 100_000):
-        with MpSpdzEngine(
-            rule, FORMAT, protocol=protocol, home=installation.home, cache=cache, clip_norm=1.0, timeout_sec=60.0
+        with engine_of(
+            MpSpdzEngine,
+            rule,
+            FORMAT,
+            protocol=protocol,
+            home=installation.home,
+            cache=cache,
+            clip_norm=1.0,
+            timeout_sec=60.0,
         ) as engine:
             engine.start(np.zeros(d))
             costs[d] = play(engine, 1, next(iter(cohorts(rule, d)))).cost

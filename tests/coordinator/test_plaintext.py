@@ -12,6 +12,7 @@ from mpc_programs.rules import RoundParameters
 from orchestrator.coordinator.plaintext import PlaintextEngine, PlainUpload, float64_aggregate, plain_encoder
 from orchestrator.coordinator.round_plan import Terms
 from orchestrator.errors import ConfigError, RangeError
+from tests.support import engine_of
 
 
 def make_uploads(cohort: int, size: int = 20, seed: int = 0) -> list[PlainUpload]:
@@ -48,7 +49,7 @@ def test_the_released_model_is_the_papers(cohort, clip_norm, rule):
     clip = [1.0 if clip_norm is None else min(1.0, clip_norm / upload.norm) for upload in uploads]
     expected = model - sum(w * c * upload.delta for w, c, upload in zip(weights, clip, uploads, strict=True))
     np.testing.assert_allclose(float64_aggregate(model, parameters, clip_norm, uploads), expected, rtol=0, atol=1e-9)
-    engine = PlaintextEngine(parameters, clip_norm=clip_norm)
+    engine = engine_of(PlaintextEngine, parameters, clip_norm=clip_norm)
     engine.start(model)
     np.testing.assert_allclose(run(engine, model, uploads).parameters, expected, rtol=0, atol=1e-9)
 
@@ -83,7 +84,7 @@ def test_a_clipped_step_is_no_longer_than_the_bound(cohort, seed, clip_norm):
 
 def test_rounds_may_have_any_size_and_terms_of_their_own():
     parameters, uploads = RoundParameters("fedavg", 2, ratio_max=64.0), make_uploads(3)
-    engine = PlaintextEngine(parameters, clip_norm=1.0)
+    engine = engine_of(PlaintextEngine, parameters, clip_norm=1.0)
     engine.start(np.zeros(20))
     for size, clip_norm in ((3, 0.5), (0, 0.5), (1, None)):
         before = engine._model
@@ -100,7 +101,7 @@ def test_rounds_may_have_any_size_and_terms_of_their_own():
 
 def test_rounds_build_on_each_other_and_the_given_model_is_not_touched():
     parameters, model = RoundParameters("fedavg", 2), np.zeros(20)
-    engine = PlaintextEngine(parameters)
+    engine = engine_of(PlaintextEngine, parameters)
     engine.start(model)
     uploads = make_uploads(2)
     mean = (uploads[0].delta + uploads[1].delta) / 2
@@ -123,7 +124,7 @@ def make_personal(cohort: int, seed: int = 0) -> list[PlainUpload]:
 def test_a_personal_rule_gives_every_client_its_own_weighted_sum(cohort):
     """Of the clients' models, by the paper's formula: alpha_ij is a softmax over tau cos(h_i, h_j)."""
     uploads, start = make_personal(cohort), np.linspace(-1, 1, 20)
-    engine = PlaintextEngine(RoundParameters("fedpub", cohort, embedding=4, similarity=2.5))
+    engine = engine_of(PlaintextEngine, RoundParameters("fedpub", cohort, embedding=4, similarity=2.5))
     engine.start(start)
     embeddings = np.array([upload.scores["embedding"] for upload in uploads])
     trained = start - np.array([upload.delta for upload in uploads])
@@ -132,14 +133,14 @@ def test_a_personal_rule_gives_every_client_its_own_weighted_sum(cohort):
         result = run(engine, start, uploads, number)
         assert result.parameters is None and len(result.answers) == cohort
         np.testing.assert_allclose(result.weights, expected, rtol=0, atol=1e-8)
-        for slot, answer in enumerate(result.answers):
+        for slot, answer in result.answers.items():
             own = engine.decoder(answer, None, number, slot, 10 + slot)
             np.testing.assert_allclose(own, expected[slot] @ trained, rtol=0, atol=1e-7)
         assert (result.cost.upload_bytes, result.cost.download_bytes) == (160, 160)
 
 
 def test_a_personal_round_may_have_any_size_and_no_clients():
-    engine = PlaintextEngine(RoundParameters("fedpub", 3, embedding=4))
+    engine = engine_of(PlaintextEngine, RoundParameters("fedpub", 3, embedding=4))
     engine.start(np.zeros(20))
     for number, size in enumerate((2, 0, 4), 1):
         engine.prepare(number, size)
@@ -153,9 +154,10 @@ def test_a_personal_round_may_have_any_size_and_no_clients():
 def test_a_personal_rule_neither_clips_nor_adds_noise(terms):
     parameters = RoundParameters("fedpub", 3, embedding=4)
     with pytest.raises(ConfigError, match=r"fedpub .* without clipping or noise"):
-        PlaintextEngine(parameters).prepare(1, 3, terms)
+        engine_of(PlaintextEngine, parameters).prepare(1, 3, terms)
     with pytest.raises(ConfigError, match=r"fedpub .* without clipping or noise"):
-        PlaintextEngine(
+        engine_of(
+            PlaintextEngine,
             parameters,
             clip_norm=terms.clip_norm,
             noise_stddev=terms.noise_stddev,
@@ -172,7 +174,7 @@ def test_noise_has_the_variance_of_both_servers_and_is_not_repeated():
     parameters, size = RoundParameters("fedavg", 1, ratio_max=64 / 0.5), 40_000
     released = []
     for _ in range(2):
-        with PlaintextEngine(parameters, clip_norm=0.5, noise_stddev=0.3) as engine:
+        with engine_of(PlaintextEngine, parameters, clip_norm=0.5, noise_stddev=0.3) as engine:
             engine.start(np.zeros(size))
             released.append(run(engine, None, [PlainUpload(np.zeros(size), 0.0, {})]).parameters)
     stddev = 2**0.5 * 0.3

@@ -15,9 +15,10 @@ from orchestrator.mpc.offline.correlations import Batch, Demand, Tally, deal
 from orchestrator.mpc.ring import unpack_bits
 from orchestrator.mpc.shared_arithmetic import SharedArithmetic
 from orchestrator.mpc.shares import BitShare, VectorShare
-from orchestrator.server.aggregation import PROGRAMS, absorb, aggregate, demand, score_names, separate_count
+from orchestrator.server.aggregation import PROGRAMS, absorb, aggregate, demand, only, separate_count
+from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.message import Header
-from orchestrator.wire.upload import share_update, unpack_upload
+from orchestrator.wire.upload import Layout, share_update, unpack_upload
 from tests.support import share
 
 FORMAT = VectorFormat(25, 32, 6)
@@ -26,13 +27,14 @@ FORMAT = VectorFormat(25, 32, 6)
 def round_on_shares(parameters, model, uploads, clip_norm=None, vectors=FORMAT, sources=None, program="assisted"):
     """Both servers' shares of the new model, or of all clients' own ones, the rounds and the bytes sent by each."""
     parts, n = [], parameters.models
+    layout = Layout.of_round(parameters, program, len(model), counted=False)
+    key = Keypair().public_key if parameters.personal else b""
     for slot, upload in enumerate(uploads):
         scores = [float(x) for name in RULES[parameters.rule].ranges(parameters) for x in np.ravel(upload.scores[name])]
         scores += [] if clip_norm is None else [upload.norm / clip_norm]
-        assert len(scores) == len(score_names(parameters))
         headers = [Header(bytes(16), 1, slot, slot, server) for server in (0, 1)]
-        packed = share_update(vectors.encode_update(upload.delta), scores, headers, program, n)
-        parts.append([unpack_upload(packed[k], headers[k], len(model), len(scores), program, n) for k in (0, 1)])
+        packed = share_update(vectors.encode_update(upload.delta), scores, headers, layout, key)
+        parts.append([unpack_upload(packed[k], headers[k], layout) for k in (0, 1)])
     if sources is None:
         needed = demand(parameters, len(model), program)
         sources = [Batch.from_dealer(needed, k, message) for k, message in enumerate(deal(needed))]
@@ -284,14 +286,14 @@ def test_masked_embeddings_are_uniform(monkeypatch):
 
 
 def test_each_servers_share_of_the_count_is_uniform_and_only_the_sum_is_the_count():
-    shares = ([], [])
+    shares, layout = ([], []), Layout("assisted", 1, 2)
     for _ in range(2000):
         parts = []
         for slot, within in enumerate((True, True, False)):
             headers = [Header(bytes(16), 1, slot, slot, server) for server in (0, 1)]
             bit = np.ldexp(float(within), COUNT_BITS - SCALAR_BITS)
-            packed = share_update(np.zeros(1, np.uint64), [0.5, bit], headers)
-            parts.append([unpack_upload(packed[k], headers[k], 1, 2) for k in (0, 1)])
+            packed = share_update(np.zeros(1, np.uint64), [0.5, bit], headers, layout)
+            parts.append([unpack_upload(packed[k], headers[k], layout) for k in (0, 1)])
         both = [separate_count([part[k] for part in parts], k) for k in (0, 1)]
         assert all(len(upload.scalars) == 1 for uploads, _ in both for upload in uploads)
         total = openings.release(both[0][1], both[1][1], reason="the result under test")
@@ -313,10 +315,33 @@ def test_uploads_to_one_server_are_uniform():
     """The explicit parts: the masked update, the product and the scores' shares, for fixed plaintext."""
     columns = {"masked": [], "products": [], "scalars": []}
     headers = [Header(bytes(16), 1, 0, 0, server) for server in (0, 1)]
-    update = FORMAT.encode_update(np.full(8, 0.25))
+    update, layout = FORMAT.encode_update(np.full(8, 0.25)), Layout("assisted", 8, 1)
     for _ in range(1500):
-        upload = unpack_upload(share_update(update, [1.0], headers)[1], headers[1], 8, 1)
+        upload = unpack_upload(share_update(update, [1.0], headers, layout)[1], headers[1], layout)
         for name, values in columns.items():
             values.append(np.ravel(getattr(upload if name == "scalars" else upload.update, name)))
     results = dict(p_values({(name, 1): values for name, values in columns.items()}))
     assert min(results.values()) > 1e-5 / len(results)
+
+
+def test_an_absorbed_upload_keeps_no_message():
+    """Else a server would hold 8 (n + 2) d bytes of every upload where 16 d are needed."""
+    layout, key = Layout("assisted", 1000, 1, factors=3, answered=True), Keypair().public_key
+    headers = [Header(bytes(16), 1, 0, 0, server) for server in (0, 1)]
+    packed = share_update(np.zeros(1000, np.uint64), [1.0], headers, layout, key)
+    for k in (0, 1):
+        upload = unpack_upload(packed[k], headers[k], layout)
+        start = VectorShare(np.zeros((3, 1000), np.uint64), FORMAT.model_bits, k)
+        total, kept = absorb(start, upload)
+        assert (total.values == upload.update.products).all()
+        for array in (kept.update.masked, kept.update.mask, kept.update.factor_masks, kept.update.products):
+            assert array.base is None or memoryview(array.base).nbytes <= array.nbytes
+            assert not np.shares_memory(array, np.frombuffer(packed[k], np.uint8))
+            assert not np.shares_memory(array, upload.update.products)
+
+
+def test_an_upload_for_fewer_models_keeps_the_masks_of_these():
+    layout, key = Layout("assisted", 4, 1, factors=5, answered=True), Keypair().public_key
+    headers = [Header(bytes(16), 1, 0, 0, server) for server in (0, 1)]
+    upload = unpack_upload(share_update(np.zeros(4, np.uint64), [1.0], headers, layout, key)[0], headers[0], layout)
+    np.testing.assert_array_equal(only(upload, [0, 2, 3]).update.factor_masks, upload.update.factor_masks[[0, 2, 3]])

@@ -1,10 +1,10 @@
 """What the README says of a server whose operator is a client too: nothing here is protected against it."""
 
 import numpy as np
-from tests.engines.embedded import test_program
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.server import aggregation as program
+from tests.server import test_aggregation as test_program
 from tests.server.test_aggregation import FORMAT, decode, make_uploads, round_on_shares
 
 

@@ -52,6 +52,37 @@ def test_what_is_decrypted_already_counts_as_arrived(pair):
     assert ready(pair, 0.0) == []
 
 
+def test_a_message_longer_than_the_longest_is_refused_unread(pair):
+    left, right = pair
+    left.send(b"1234")
+    assert right.receive(4) == b"1234"
+    left._socket.sendall(struct.pack("<I", 5))  # and nothing more: waiting for it would be a timeout
+    with pytest.raises(DisagreementError, match="server 0: sent a message of 5 bytes where 4 are the most"):
+        right.receive(4)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x80\x80",
+        b"\x93\x01\x02\x03",  # a list, not a map
+        b"\xdf\xff\xff\xff\xff",  # a map of 2^32 - 1 fields, and none of them
+        b"\x81\xa1a\xdd\xff\xff\xff\xff",  # a list of as many
+        b"\x81\xa1a" + b"\x91" * 2000 + b"\x01",
+        b"\x81\xa1a\xd4\x01\x00",  # an extension
+        b"\xde\x00\x41" + b"".join(b"\xa1%c\x01" % k for k in range(65)),  # 65 fields
+        b"\x81\xa1a\xc6\xff\xff\xff\xff",
+        b"\xc1",
+    ],
+)
+def test_a_malformed_message_is_a_disagreement(pair, data):
+    left, right = pair
+    left.send(data)
+    with pytest.raises(DisagreementError, match="server 0: sent a malformed message"):
+        right.receive_message()
+
+
 def test_another_length_is_a_disagreement(pair):
     left, right = pair
     right.send(b"123")

@@ -6,17 +6,17 @@ A change of the format gets a new version number and a new file; the old file st
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
-import msgpack
 import numpy as np
 
 from orchestrator.mpc.offline import correlations as preprocessing
 from orchestrator.mpc.offline.correlations import Batch, Demand, deal
 from orchestrator.wire import upload
-from orchestrator.wire.message import Header
-from orchestrator.wire.upload import share_update, unpack_upload
+from orchestrator.wire.message import HEADER_BYTES, Header, pack
+from orchestrator.wire.upload import Layout, share_update, unpack_upload
 
 FOLDER = Path(__file__).parent
 UPDATE = [0, 1, -1, 2**40, -(2**62)]
@@ -33,36 +33,43 @@ def header(server: int) -> Header:
     return Header(bytes(range(16)), 7, 1, 12, server)
 
 
+def packed(program: str) -> tuple[bytes, bytes]:
+    with patch.object(upload, "fresh_seed", seeds()), patch.object(upload.secrets, "token_bytes", bytes):
+        layout = Layout(program, len(UPDATE), len(SCORES))
+        return share_update(np.array(UPDATE).view(np.uint64), SCORES, [header(0), header(1)], layout)
+
+
 def uploads(program: str) -> dict:
-    with patch.object(upload, "fresh_seed", seeds()):
-        packed = share_update(np.array(UPDATE).view(np.uint64), SCORES, [header(0), header(1)], program)
-    return {"program": program, "packed": [part.hex() for part in packed]}
+    both, layout = packed(program), Layout(program, len(UPDATE), len(SCORES))
+    digests = {unpack_upload(both[server], header(server), layout).digest.hex() for server in (0, 1)}
+    return {"program": program, "packed": [part.hex() for part in both], "digest": digests.pop()}
 
 
 def refused() -> list[dict]:
     """Uploads to server 1 that must be refused, with words of the reason."""
-    with patch.object(upload, "fresh_seed", seeds()):
-        good = msgpack.unpackb(share_update(np.array(UPDATE).view(np.uint64), SCORES, [header(0), header(1)])[1])
+    first, good = packed("assisted")
+    body = good[HEADER_BYTES:]
     changes = {
         "bad_run": ({"run": bytes(16)}, "another run"),
-        "bad_round": ({"round": 8}, "another round 8"),
-        "bad_slot": ({"slot": 0}, "another slot 0"),
-        "bad_client": ({"client": 13}, "another client 13"),
-        "bad_server": ({"server": 0}, "another server 0"),
-        "bad_version": ({"version": 2}, "format 2"),
-        "bad_seed": ({"seed": bytes(15)}, "format"),
-        "short_masked": ({"masked": good["masked"][:-1]}, "'masked' has 39 bytes"),
-        "short_product": ({"product": b""}, "'product' has 0 bytes"),
-        "long_scalars": ({"scalars": good["scalars"] + b"\0"}, "'scalars' has 49 bytes"),
+        "bad_round": ({"round": 8}, "another round 8 instead of 7"),
+        "bad_slot": ({"slot": 0}, "another slot 0 instead of 1"),
+        "bad_client": ({"client": 13}, "another client 13 instead of 12"),
+        "bad_server": ({"server": 0}, "another server 0 instead of 1"),
     }
-    cases = [
-        {"name": name, "packed": msgpack.packb(good | change).hex(), "reason": reason}
+    cases = {
+        name: (pack(replace(header(1), **change), {"all": body}, "upload"), reason)
         for name, (change, reason) in changes.items()
-    ]
-    whole = msgpack.packb(good)
-    cases.append({"name": "truncated", "packed": whole[:-5].hex(), "reason": "format"})
-    cases.append({"name": "no_map", "packed": msgpack.packb([1, 2]).hex(), "reason": "format"})
-    return cases
+    }
+    expected = f"expected {len(good)}"
+    cases |= {
+        "bad_format": (b"SGNN-U 1" + good[8:], "another format than 'SGNN-U 2'"),
+        "an_answer": (pack(header(1), {"all": body}, "answer"), "another format than 'SGNN-U 2'"),
+        "empty": (b"", f"the upload has 0 bytes, {expected}"),
+        "truncated": (good[:-1], f"the upload has {len(good) - 1} bytes, {expected}"),
+        "extended": (good + bytes(1), f"the upload has {len(good) + 1} bytes, {expected}"),
+        "other_half": (first, f"the upload has {len(first)} bytes, {expected}"),
+    }
+    return [{"name": name, "packed": data.hex(), "reason": reason} for name, (data, reason) in cases.items()]
 
 
 def batch() -> dict:
@@ -74,19 +81,15 @@ def batch() -> dict:
 
 
 def main() -> None:
-    for program in ("assisted", "scalar-first", "faithful"):
-        made = uploads(program)
-        for server in (0, 1):
-            unpack_upload(bytes.fromhex(made["packed"][server]), header(server), len(UPDATE), len(SCORES), program)
     content = {
-        "version": 1,
+        "version": 2,
         "update": UPDATE,
         "scores": SCORES,
         "uploads": [uploads(program) for program in ("assisted", "scalar-first", "faithful")],
         "refused": refused(),
         "batch": batch(),
     }
-    (FOLDER / "wire-1.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    (FOLDER / "wire-2.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,19 +3,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mpc_programs.rules import RoundParameters
 from orchestrator.mpc.fixed_point import decode_scalars
 from orchestrator.mpc.ring import signed128
-from orchestrator.wire.envelope import Keypair, seal
-from orchestrator.wire.message import Header
-from orchestrator.wire.upload import share_update, unpack_upload
+from orchestrator.wire.envelope import SEAL_BYTES, Keypair, seal
+from orchestrator.wire.message import HEADER_BYTES, Header, pack
+from orchestrator.wire.upload import DIGEST_BYTES, Layout, share_update, unpack_upload
 from tests.support import add128
 
 HEADERS = [Header(bytes(16), 3, 1, 17, server) for server in (0, 1)]
+KEY = Keypair().public_key
 
 
-def uploads(update, scores):
-    packed = share_update(update, scores, HEADERS)
-    return packed, [unpack_upload(packed[k], HEADERS[k], len(update), len(scores)) for k in (0, 1)]
+def uploads(update, scores, layout=None, key=b""):
+    layout = layout or Layout("assisted", len(update), len(scores))
+    packed = share_update(update, scores, HEADERS, layout, key)
+    assert [len(part) + SEAL_BYTES for part in packed] == [layout.envelope_bytes(k) for k in (0, 1)]
+    return packed, [unpack_upload(packed[k], HEADERS[k], layout) for k in (0, 1)]
 
 
 def test_both_parts_together_hold_the_update_and_its_correlation():
@@ -30,11 +34,10 @@ def test_both_parts_together_hold_the_update_and_its_correlation():
 
 
 def test_an_update_that_meets_several_factors_has_a_mask_for_each_and_may_bring_a_key():
-    update, key = np.arange(50, dtype=np.uint64), Keypair().public_key
-    packed = share_update(update, [0.5], HEADERS, factors=3, reply_key=key)
-    assert sum(map(len, packed)) <= 8 * (3 + 2) * 50 + 700
-    both = [unpack_upload(packed[k], HEADERS[k], 50, 1, factors=3, answered=True) for k in (0, 1)]
-    assert [upload.reply_key for upload in both] == [key, key]
+    update, layout = np.arange(50, dtype=np.uint64), Layout("assisted", 50, 1, factors=3, answered=True)
+    packed, both = uploads(update, [0.5], layout, KEY)
+    assert sum(map(len, packed)) <= 8 * (3 + 2) * 50 + 300
+    assert [upload.reply_key for upload in both] == [KEY, KEY]
     one, two = both[0].update, both[1].update
     masks = one.factor_masks + two.factor_masks
     assert len(set(masks)) == len(masks) == 3
@@ -43,40 +46,81 @@ def test_an_update_that_meets_several_factors_has_a_mask_for_each_and_may_bring_
     assert decode_scalars(add128(both[0].scalars, both[1].scalars)) == pytest.approx([0.5])
 
 
-def test_uploads_for_another_number_of_factors_or_without_a_key_are_refused():
-    packed = share_update(np.zeros(4, np.uint64), [0.5], HEADERS, factors=3, reply_key=bytes(31))
-    with pytest.raises(ValueError, match="'product' has 96 bytes, expected 64"):
-        unpack_upload(packed[1], HEADERS[1], 4, 1, factors=2, answered=True)
-    with pytest.raises(ValueError, match="'reply_key' has 31 bytes, expected 32"):
-        unpack_upload(packed[0], HEADERS[0], 4, 1, factors=3, answered=True)
-    assert unpack_upload(packed[0], HEADERS[0], 4, 1, factors=3).reply_key == b""
-    plain = share_update(np.zeros(4, np.uint64), [0.5], HEADERS)
-    with pytest.raises(ValueError, match="'reply_key' has 0 bytes"):
-        unpack_upload(plain[0], HEADERS[0], 4, 1, answered=True)
+def test_what_does_not_fit_the_layout_is_not_shared():
+    keyed = Layout("assisted", 4, 1, answered=True)
+    for layout, scores, key in ((keyed, [0.5], b""), (keyed, [0.5], bytes(31)), (keyed, [], KEY)):
+        with pytest.raises(ValueError, match="as the layout has"):
+            share_update(np.zeros(4, np.uint64), scores, HEADERS, layout, key)
+    with pytest.raises(ValueError, match="no reply key"):
+        share_update(np.zeros(4, np.uint64), [0.5], HEADERS, Layout("assisted", 4, 1), KEY)
+    with pytest.raises(ValueError, match="d=4"):
+        share_update(np.zeros(5, np.uint64), [0.5], HEADERS, Layout("assisted", 4, 1))
 
 
 def test_size():
     d = 10_000
     packed, _ = uploads(np.zeros(d, dtype=np.uint64), [0.0, 0.0, 0.0])
-    assert sum(map(len, packed)) <= 3 * 8 * d + 1000
+    assert sum(map(len, packed)) <= 3 * 8 * d + 16 * 3 + 300
+
+
+@pytest.mark.parametrize("program", ["assisted", "scalar-first", "faithful"])
+def test_the_layout_of_a_round_follows_from_what_is_public(program):
+    """k: the rule's scores, the norm ratio where updates are clipped, the bit where they are counted."""
+    plain, clipped = RoundParameters("f2gnn", 3), RoundParameters("f2gnn", 3, ratio_max=64.0)
+    assert Layout.of_round(plain, program, 7, counted=False) == Layout(program, 7, 2)
+    assert Layout.of_round(clipped, program, 7, counted=False) == Layout(program, 7, 3)
+    assert Layout.of_round(clipped, program, 7, counted=True) == Layout(program, 7, 4)
+    personal = RoundParameters("fedpub", 3, embedding=5)
+    assert Layout.of_round(personal, "assisted", 7, counted=False) == Layout("assisted", 7, 5, 3, True)
+
+
+@pytest.mark.parametrize("program", ["assisted", "scalar-first", "faithful"])
+def test_the_digest_is_that_of_what_both_hold_alike_and_of_one_upload_alone(program):
+    layout, update = Layout(program, 4, 1), np.zeros(4, np.uint64)
+    _, (first, second) = uploads(update, [0.5], layout)
+    _, (other, _) = uploads(update, [0.5], layout)
+    assert first.digest == second.digest != other.digest
+    assert len(first.digest) == DIGEST_BYTES
+
+
+@pytest.mark.parametrize("field", ["tag", "reply_key", "masked"])
+def test_halves_that_differ_in_what_both_hold_alike_have_other_digests(field):
+    layout = Layout("assisted", 4, 1, answered=True)
+    packed, (first, _) = uploads(np.zeros(4, np.uint64), [0.5], layout, KEY)
+    changed, start = bytearray(packed[1]), HEADER_BYTES
+    for name, length in layout.fields(1).items():
+        if name == field:
+            changed[start + length - 1] ^= 1
+        start += length
+    assert unpack_upload(bytes(changed), HEADERS[1], layout).digest != first.digest
 
 
 @pytest.mark.parametrize("field", ["run", "round", "slot", "client", "server"])
 def test_an_upload_for_something_else_is_refused_by_name(field):
     packed, _ = uploads(np.zeros(4, dtype=np.uint64), [0.0])
     other = replace(HEADERS[0], **{field: bytes([1] * 16) if field == "run" else 1 + getattr(HEADERS[0], field)})
+    elsewhere = pack(other, {"all": packed[0][HEADER_BYTES:]}, "upload")
     with pytest.raises(ValueError, match=f"another {field}"):
-        unpack_upload(packed[0], other, 4, 1)
+        unpack_upload(elsewhere, HEADERS[0], Layout("assisted", 4, 1))
 
 
-def test_malformed_uploads_are_refused():
+def test_an_upload_of_another_length_or_format_is_refused():
+    layout = Layout("assisted", 4, 1)
     packed, _ = uploads(np.zeros(4, dtype=np.uint64), [0.0])
-    with pytest.raises(ValueError, match="format"):
-        unpack_upload(packed[0][:20], HEADERS[0], 4, 1)
-    with pytest.raises(ValueError, match="'masked' has 32 bytes, expected 40"):
-        unpack_upload(packed[0], HEADERS[0], 5, 1)
-    with pytest.raises(ValueError, match="'scalars' has 16 bytes, expected 32"):
-        unpack_upload(packed[1], HEADERS[1], 4, 2)
+    whole = len(packed[0])
+    for data in (b"", packed[0][:20], packed[0][:-1], packed[0] + b"\0"):
+        with pytest.raises(ValueError, match=f"the upload has {len(data)} bytes, expected {whole}"):
+            unpack_upload(data, HEADERS[0], layout)
+    for other in (Layout("assisted", 5, 1), Layout("scalar-first", 4, 1), Layout("assisted", 4, 1, answered=True)):
+        with pytest.raises(ValueError, match="bytes, expected"):
+            unpack_upload(packed[0], HEADERS[0], other)
+    for other in (Layout("assisted", 4, 2), Layout("assisted", 4, 1, factors=2)):
+        with pytest.raises(ValueError, match="bytes, expected"):
+            unpack_upload(packed[1], HEADERS[1], other)
+    answer = pack(HEADERS[0], {"anything": packed[0][HEADER_BYTES:]}, "answer")
+    for data in (answer, b"SGNN-U 1" + packed[0][8:]):
+        with pytest.raises(ValueError, match="another format than 'SGNN-U 2'"):
+            unpack_upload(data, HEADERS[0], layout)
 
 
 def test_only_the_addressed_server_opens_an_envelope():
@@ -92,13 +136,13 @@ def test_only_the_addressed_server_opens_an_envelope():
 
 @pytest.mark.parametrize(("program", "bytes_per_element"), [("scalar-first", 8), ("faithful", 16)])
 def test_plain_shares_of_the_update(program, bytes_per_element):
-    update = np.arange(1000, dtype=np.uint64) - np.uint64(500)
-    packed = share_update(update, [0.5], HEADERS, program)
-    assert sum(map(len, packed)) <= bytes_per_element * 1000 + 600
-    first, second = (unpack_upload(packed[k], HEADERS[k], 1000, 1, program).update for k in (0, 1))
+    update, layout = np.arange(1000, dtype=np.uint64) - np.uint64(500), Layout(program, 1000, 1)
+    packed, both = uploads(update, [0.5], layout)
+    assert sum(map(len, packed)) <= bytes_per_element * 1000 + 300
+    first, second = (upload.update for upload in both)
     if program == "scalar-first":
         assert (first + second == update).all()
     else:
         assert signed128(add128(first, second)) == list(range(-500, 500))
-    with pytest.raises(ValueError, match="'share' has"):
-        unpack_upload(packed[1], HEADERS[1], 999, 1, program)
+    with pytest.raises(ValueError, match="bytes, expected"):
+        unpack_upload(packed[1], HEADERS[1], replace(layout, parameters=999))

@@ -44,6 +44,11 @@ class Demand:
         fits = all(own <= theirs for own, theirs in zip(astuple(self)[:4], astuple(made)[:4], strict=True))
         return fits and (not self.vectors or self.length == made.length)
 
+    def message_bytes(self, owner: int) -> int:
+        """Length of the dealer's message to a server: a seed, and for server 1 corrections."""
+        scalars = 16 * self.triples + (self.bit_triples + 7) // 8 + 16 * self.bits
+        return SEED_BYTES + (scalars + 8 * self.vectors * self.length if owner == 1 else 0)
+
 
 class Source(Protocol):
     """Where a program takes its correlations from. Every method returns the caller's shares, never used before."""
@@ -107,7 +112,7 @@ class Batch:
         Raises:
             ValueError: the message has the wrong length.
         """
-        expected = SEED_BYTES + (_correction_bytes(demand) if owner == 1 else 0)
+        expected = demand.message_bytes(owner)
         if len(message) != expected:
             raise ValueError(f"the dealer's message has {len(message)} bytes, expected {expected}")
         prg, corrections = Prg(message[:SEED_BYTES]), message[SEED_BYTES:]
@@ -167,7 +172,7 @@ def deal(demand: Demand) -> tuple[bytes, bytes]:
     """A fresh batch: the message for server 0 (16 bytes) and for server 1 (16 t + b/8 + 16 r + 8 v d + 16 bytes)."""
     seeds = (fresh_seed(), fresh_seed())
     # Server 1's shares with corrections of zero are what its seed alone gives; the corrections complete the products.
-    blank = bytes(_correction_bytes(demand))
+    blank = bytes(demand.message_bytes(1) - SEED_BYTES)
     first, second = Batch.from_dealer(demand, 0, seeds[0]), Batch.from_dealer(demand, 1, seeds[1] + blank)
     sides = first, second
     t, b, r, v, d = demand.triples, demand.bit_triples, demand.bits, demand.vectors, demand.length
@@ -186,8 +191,3 @@ def deal(demand: Demand) -> tuple[bytes, bytes]:
 
 def _read_bits(data: bytes, count: int) -> int:
     return int.from_bytes(data, "little") & (1 << count) - 1
-
-
-def _correction_bytes(demand: Demand) -> int:
-    scalars = 16 * demand.triples + (demand.bit_triples + 7) // 8 + 16 * demand.bits
-    return scalars + 8 * demand.vectors * demand.length
