@@ -114,7 +114,8 @@ async def divide(ops: Any, x: Vector, by: Vector, low: float, high: float) -> Ve
     target = 2.0**-17 if wide else 2.0**-33
     middle = 0.5 * (low + high)
     half = max(0.5 * (high - low), middle * target)  # on a narrower interval no step is needed
-    t, c = ops.combine([(by, -1.0 / half)], middle / half), middle / half
+    # The middle is taken away first: what is multiplied, and cut on shares, is then at most 1 however large `by` is.
+    t, c = ops.combine([(by - middle, -1.0 / half)]), middle / half
     quotient = ops.constants([1.0 / middle] * len(by)) if wide else ops.combine([(x, 1.0 / middle)])
 
     def spread(factor: Vector, to: Vector) -> Vector:

@@ -27,7 +27,7 @@ from orchestrator.mpc.fixed_point import (
 )
 from orchestrator.privacy.plan import PrivacyPlan, server_stddev
 from orchestrator.privacy.quantile import COUNT_SENSITIVITY
-from orchestrator.privacy.sensitivity import check_fixed_denominator, fixed_weight, l2_sensitivity
+from orchestrator.privacy.sensitivity import check_fixed_denominator, fixed_weight, l2_sensitivity, weights_error
 from orchestrator.registry import METHODS
 
 __all__ = ["HIDING_COHORT", "Noise", "RoundPlan", "Terms"]
@@ -290,8 +290,10 @@ class RoundPlan:
 
         MP-SPDZ's `assisted` and `scalar-first` keep the embedded engine's. Its `faithful` rounds at 2^-16: the factors
         as measured, the updates once when they enter and once in each of two products, weights adding up to one.
-        Of FED-PUB's personal models: max|Delta| (`Similarity.error_ulp` 2^-32 + [q 2^-weight_bits if below 32]) +
-        2^-(update_bits + 1) + 2^(integer_bits - 52) + 2^-update_bits.
+        By `VectorFormat.error_bound`, from the sum of the factors' errors: of FED-PUB's personal models
+        `Similarity.error_ulp`, of other rules that of the weights and `clip_error`. The embedded engine's `faithful`
+        also truncates elements, when they are lifted, clipped and then weighed, and their sum: (q + 2) 2^-32 +
+        2^-model_bits more.
 
         Args:
             cohort: how many clients take part.
@@ -300,17 +302,20 @@ class RoundPlan:
         parameters, vectors = self.rule, self.vectors
         if parameters.personal:
             error_ulp = replace(parameters, cohort=max(1, cohort)).similarities.error_ulp
-            factor = error_ulp * 2.0**-SCALAR_BITS / max(1, cohort)
-            return vectors.error_bound(cohort, largest_coordinate, factor=factor)
+            return vectors.error_bound(cohort, largest_coordinate, factors=error_ulp * 2.0**-SCALAR_BITS)
         if parameters.expected is None:
-            bound = vectors.error_bound(cohort, largest_coordinate, parameters.gain)
-            if self.engine == "mpspdz" and self.program == "faithful":
-                factor = (1 + parameters.gain) * _FAITHFUL_FACTOR_ULP
-                bound += (cohort * largest_coordinate * factor + 3 * cohort) * 2.0**-FAITHFUL_BITS
-            return bound
-        weight, error = fixed_weight(parameters)
-        factor, total = error + clip_error(weight), cohort * weight
-        return vectors.error_bound(cohort, largest_coordinate, factor=factor, total=total)
+            total, weights = 1.0, weights_error(parameters, cohort)
+        else:
+            weight, error = fixed_weight(parameters)
+            total, weights = cohort * weight, cohort * error
+        factors = weights + clip_error(cohort, total)
+        bound = vectors.error_bound(cohort, largest_coordinate, factors=factors, total=total)
+        if self.program == "faithful" and self.engine == "mpspdz":
+            factor = (1 + parameters.gain) * _FAITHFUL_FACTOR_ULP
+            bound += (cohort * largest_coordinate * factor + 3 * cohort) * 2.0**-FAITHFUL_BITS
+        elif self.program == "faithful":
+            bound += (cohort + 2 * total) * 2.0**-SCALAR_BITS + 2.0**-vectors.model_bits
+        return bound
 
 
 def _min_cohort(config: Config) -> int:

@@ -24,7 +24,7 @@ __all__ = [
     "clip_error",
     "decode_scalars",
     "encode_scalars",
-    "factor_error",
+    "softmax_error",
 ]
 
 SCALAR_BITS = 32
@@ -40,18 +40,24 @@ LARGEST_COUNT_NOISE = 2.0 ** (63 - COUNT_BITS) / 40
 """Standard deviation of the noise of a count that fits there, 20 times over with both servers' noise together."""
 
 
-def factor_error(cohort: int, gain: float = 1.0) -> float:
-    """Bound on |s_i - float64| for the factor of one client.
+def softmax_error(cohort: int, gain: float = 1.0) -> float:
+    """Bound on the sum of |error| of F2GNN's q = `cohort` weights on shares (docs/privacy.md, (8)).
 
-    A softmax over `cohort` scores is exact to (64 + cohort) ulp; the final one adds its own error to that of the inner
-    ones, which reach it multiplied by `gain`, at least 1: `RoundParameters.gain`.
+    64 ulp each, and common errors: the outer softmax's sum moves all weights by a common factor, q ulp in total; errors
+    of the combined scores, below `gain` (64 + q) ulp, move the weights by no more than that in total.
+
+    Args:
+        gain: `RoundParameters.gain`.
     """
-    return (1 + gain) * (64 + cohort) * 2.0**-SCALAR_BITS
+    return (64 * cohort + cohort + gain * (64 + cohort)) * 2.0**-SCALAR_BITS
 
 
-def clip_error(weight: float) -> float:
-    """Bound on the error that clipping adds to a factor: 24 ulp of the clip factor, and the product's rounding."""
-    return (24 * weight + 1) * 2.0**-SCALAR_BITS
+def clip_error(cohort: int, total: float = 1.0) -> float:
+    """Bound on what clipping adds to that sum: 25 ulp of weights that sum to `total`, and each product's rounding.
+
+    The 25 are 24 of the clip factor, and one of the norm's ratio to C: half for float64, half for its encoding.
+    """
+    return (25 * total + cohort) * 2.0**-SCALAR_BITS
 
 
 def encode_scalars(values: Iterable[float]) -> list[int]:
@@ -195,23 +201,23 @@ class VectorFormat:
         largest_coordinate: float,
         gain: float = 1.0,
         *,
-        factor: float | None = None,
+        factors: float | None = None,
         total: float = 1.0,
     ) -> float:
         """Bound on |released - float64| per coordinate and round, without Gaussian noise.
 
-        cohort * largest_coordinate * (factor error + rounding to weight_bits) + the factors' sum * rounding of the
-        updates + float64's own rounding of the model + both servers' dither.
+        largest_coordinate * (sum of the factors' errors + cohort * rounding to weight_bits) + the factors' sum *
+        rounding of the updates + float64's own rounding of the model + both servers' dither.
 
         Args:
-            gain: as in `factor_error`.
-            factor: bound on the error of a factor; None for `factor_error`.
+            gain: as in `softmax_error`.
+            factors: bound on the sum of |error| of all factors; None for that of F2GNN's weights, clipped.
             total: the largest sum of factors.
         """
-        factor = factor_error(cohort, gain) if factor is None else factor
-        factor += 2.0**-self.weight_bits if self.weight_bits < SCALAR_BITS else 0.0
+        factors = softmax_error(cohort, gain) + clip_error(cohort) if factors is None else factors
+        factors += cohort * 2.0**-self.weight_bits if self.weight_bits < SCALAR_BITS else 0.0
         rounding = total * 2.0 ** -(self.update_bits + 1)
-        return cohort * largest_coordinate * factor + rounding + self.limit * 2.0**-52 + self.dither_bound
+        return largest_coordinate * factors + rounding + self.limit * 2.0**-52 + self.dither_bound
 
 
 def _encode(values: np.ndarray, bits: int) -> np.ndarray:

@@ -57,8 +57,9 @@ def truncate(share: Sequence[int], bits: int, owner: int, ring_bits: int = 128) 
 
     Input: any representatives modulo N = 2^ring_bits of uniform shares of x, |x| <= N / 2, bits < ring_bits.
     Error: of the N sharings of x all but |x|, to the number, give the floor or the ceiling of x / 2^bits, so less than
-    one unit off; the other |x| are off by N / 2^bits besides, which is altogether wrong. For |x| < 2^74, as everywhere
-    here, that happens with probability below 2^-54. Apart from it the mean is x / 2^bits, unlike with two floors.
+    one unit off; the other |x| are off by N / 2^bits besides, which is altogether wrong. For |x| < 2^74, as in all
+    rules, that happens with probability below 2^-54; docs/protocol.md says how often in a round. Apart from it the mean
+    is x / 2^bits, unlike with two floors.
     Rounds, bytes, leakage: none. Source: SecureML (Mohassel and Zhang, 2017), theorem 1.
     """
     mask = (1 << ring_bits) - 1

@@ -32,6 +32,10 @@ _PLANES = [int(f"{slot:06b}"[::-1], 2) - 1 for slot in range(_WORD)]
 """The bits of a word in the order in which `SharedArithmetic.less` holds them; the first is -1, the sign."""
 
 
+_EXTRA_BITS = 9
+"""At most so many more for small public factors: products of at most 1 in size then stay below 2^74."""
+
+
 class SharedArithmetic:
     """One server's side. Documented in terms of f = `SCALAR_BITS` fractional bits and n elements."""
 
@@ -70,19 +74,21 @@ class SharedArithmetic:
     def combine(self, terms: Sequence[tuple[ScalarShare, float]], constant: float = 0.0) -> ScalarShare:
         """constant + the sum of c * x over the terms (x, c), truncated once.
 
-        Where all |c| are below 1 they are encoded with as many more bits (up to 16, here called g) as the largest has
-        leading zeros, which leaves the size of the products as it is. Inputs: |result| < 2^10.
+        Where all |c| are below 1 they are encoded with as many more bits (up to 9, here called g) as the largest has
+        leading zeros, which leaves the size of the products as it is. Whole units of the constant are added after
+        truncation, which is wrong the more often the larger what it cuts. Inputs: |sum of c * x| 2^(2 f + g) < 2^74.
         Error: at most 1 + 2^-(g+1) * (sum of |x|) units.
         """
-        bits, start, factors = _encode_affine(constant, *[c for _, c in terms])
+        bits, units, rest, factors = _encode_affine(constant, *[c for _, c in terms])
         if not any(factors):  # what would be truncated is then no uniform sharing, and may be wrong
             return self.constants([constant] * len(terms[0][0]))
-        totals = [start if self.owner == 0 else 0] * len(terms[0][0])
+        totals = [rest if self.owner == 0 else 0] * len(terms[0][0])
         for (x, _), factor in zip(terms, factors, strict=True):
             if x.scale_bits != SCALAR_BITS:
                 raise TypeError(f"cannot combine shares of scale {x.scale_bits}, expected {SCALAR_BITS}")
             totals = [total + factor * value for total, value in zip(totals, x.values, strict=True)]
-        return self._scalars(truncate(totals, bits, self.owner))
+        results = truncate(totals, bits, self.owner)
+        return self._scalars([value + units & MASK128 for value in results] if self.owner == 0 else results)
 
     def weigh(self, bits: ScalarShare, constants: Sequence[float]) -> ScalarShare:
         """Integer-valued shares (scale 0) times public numbers; the result has f bits."""
@@ -99,7 +105,8 @@ class SharedArithmetic:
     async def multiply(self, *pairs: tuple[ScalarShare, ScalarShare]) -> list[ScalarShare]:
         """Elementwise products x y of all pairs (x, y), by Beaver triples; truncated to f bits where they have more.
 
-        Inputs: scales up to f, their sum the same for all pairs; |x y| 2^sum < 2^74. Output: scale min(f, sum).
+        Inputs: scales up to f, their sum the same for all pairs; |x y| 2^sum < 2^74 (in
+        `faithful`, elements of updates: 2^(64 + integer_bits)). Output: scale min(f, sum).
         Rounds: 1. Bytes: 32 n from each server. Error: one unit (none where no bits are cut).
         Leakage: none; d = x - a and e = y - b are uniform. Source: Beaver, CRYPTO '91, in the form
         x y = a b + d y + e a, which has the same terms at both servers.
@@ -214,10 +221,11 @@ class SharedArithmetic:
 
 
 @lru_cache(maxsize=256)
-def _encode_affine(constant: float, *factors: float) -> tuple[int, int, tuple[int, ...]]:
-    """The bits after the point of the factors, the constant at the scale of the products, and the factors."""
-    bits = SCALAR_BITS + min(16, max(0, -math.frexp(max(map(abs, factors)))[1]))
-    return bits, encode_public(constant, SCALAR_BITS + bits), tuple([encode_public(factor, bits) for factor in factors])
+def _encode_affine(constant: float, *factors: float) -> tuple[int, int, int, tuple[int, ...]]:
+    """The factors' bits after the point, the constant's whole units, its rest at the products' scale, the factors."""
+    bits = SCALAR_BITS + min(_EXTRA_BITS, max(0, -math.frexp(max(map(abs, factors)))[1]))
+    units, rest = divmod(encode_public(constant, SCALAR_BITS + bits), 1 << bits)
+    return bits, units, rest, tuple([encode_public(factor, bits) for factor in factors])
 
 
 def _transpose(words: np.ndarray) -> int:

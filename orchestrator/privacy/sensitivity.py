@@ -28,7 +28,7 @@ import numpy as np
 from mpc_programs.arithmetic import EXP_MAX
 from mpc_programs.rules import RoundParameters
 from orchestrator.errors import ConfigError
-from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat
+from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat, clip_error, softmax_error
 
 __all__ = [
     "check_fixed_denominator",
@@ -37,12 +37,10 @@ __all__ = [
     "l2_sensitivity",
     "largest_weight",
     "replacement_bound",
-    "softmax_error",
+    "weights_error",
 ]
 
 _ULP = 2.0**-SCALAR_BITS
-_CLIP_ULPS = 25
-"""Error of a clip factor, 24 ulp, and of the product with a weight of at most one."""
 
 
 def l2_sensitivity(
@@ -78,14 +76,12 @@ def l2_sensitivity(
     if coupled:
         exact = 2.0 if mode == "worst_case" else dropout_bound(parameters, least)
         # Every weight depends on every client, so in both worlds all q factors have errors of their own.
-        # docs/privacy.md, (8): in total `softmax_error` for the weights, which meet clipped updates, and for clip
-        # factors and products 25 ulp of weights that sum to one, and a rounding for each client.
+        # docs/privacy.md, (8): the weights' errors meet clipped updates, those of clip factors and products any.
         most = largest_cohort or q
-        weights, factors = softmax_error(parameters, most), _CLIP_ULPS * _ULP + most * (_ULP + cut)
-        return clip_norm * (exact + 2 * weights) + limit * 2 * factors
+        return clip_norm * (exact + 2 * weights_error(parameters, most)) + limit * 2 * (clip_error(most) + most * cut)
     # Here a client's factor depends on that client alone, so the others' errors cancel (docs/privacy.md, (9)).
     largest, error = fixed_weight(parameters)
-    one = clip_norm * (largest + error) + limit * (_CLIP_ULPS * _ULP * largest + _ULP + cut)
+    one = clip_norm * (largest + error) + limit * (clip_error(1, largest) + cut)
     return one if sampler == "poisson" else 2 * one
 
 
@@ -177,19 +173,14 @@ def replacement_bound(parameters: RoundParameters, removed: bool = False) -> flo
     return 2.0 * g + (1.0 - g) * min(2.0, drift)
 
 
-def softmax_error(parameters: RoundParameters, cohort: int | None = None) -> float:
-    """Bound on the sum of |error| of all weights on shares (docs/privacy.md, (8)): 64 ulp each, and common errors.
-
-    The outer softmax's sum moves all weights by a common factor, q ulp in total; errors of the combined scores, below
-    gain (64 + q) ulp, move the weights by no more than that in total.
+def weights_error(parameters: RoundParameters, cohort: int | None = None) -> float:
+    """Bound on the sum of |error| of all weights on shares, where they sum to one: one ulp each, or `softmax_error`.
 
     Args:
         cohort: q; None for `parameters.cohort`.
     """
     q = parameters.cohort if cohort is None else cohort
-    if parameters.rule == "fedavg":
-        return q * _ULP
-    return (64 * q + q + parameters.gain * (64 + q)) * _ULP
+    return q * _ULP if parameters.rule == "fedavg" else softmax_error(q, parameters.gain)
 
 
 def _inner(q: int, width: float) -> float:

@@ -34,6 +34,7 @@ from orchestrator.privacy.noise import noise_ring64
 from orchestrator.server.aggregation import absorb, aggregate, demand, only, separate_count
 from orchestrator.server.pool import Pool, Prepared
 from orchestrator.server.reception import Place, Reception
+from orchestrator.server.sources import source_digest
 from orchestrator.transport.bootstrap import Assignment, begin
 from orchestrator.transport.channel import LONGEST_MESSAGE, Channel, Position, accept, connect
 from orchestrator.transport.tls import Identity
@@ -43,11 +44,7 @@ from orchestrator.wire.message import Header
 from orchestrator.wire.orders import Aggregate, Announcement, Order, Prepare, Settle, Setup, Submit, parse
 from orchestrator.wire.upload import Layout, Upload
 
-__all__ = ["PROTOCOL", "EmbeddedServer", "Server", "main", "run_with"]
-
-PROTOCOL = "safegnn 5"
-"""Two servers that run different versions of the protocol refuse each other."""
-
+__all__ = ["EmbeddedServer", "Server", "main", "run_with"]
 
 _ORDER_BYTES, _PLACE_BYTES = 2048, 20
 """Room for an order's fields beside an envelope or places, and for a place in an order."""
@@ -77,7 +74,12 @@ class Server(ABC):
     """What every engine's server does: envelopes, agreement with the other server, noise. Engines add the computing.
 
     State between rounds: the share of the model, the connections, the uploads of the round to come.
+
+    Attributes:
+        sources: folders that the engine's servers run besides those that `source_digest` names.
     """
+
+    sources: tuple[str, ...] = ()
 
     def __init__(self, index: int, keypair: Keypair, orchestrator: Channel, position: Position) -> None:
         self.index = index
@@ -107,7 +109,7 @@ class Server(ABC):
         self._position.enter("handshake", 0)
         self._agree(
             {
-                "program": (PROTOCOL, self._program),
+                "program": (source_digest(*self.sources), self._program),
                 "run": self._run,
                 "plan": order.plan,
                 "model": len(model),

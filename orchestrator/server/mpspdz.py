@@ -49,6 +49,8 @@ _HEARING_SEC = 5.0
 class MpSpdzServer(Server):
     """Computes a round by a party of MP-SPDZ, started for it."""
 
+    sources = ("orchestrator/mpspdz",)
+
     def setup(self, order: Setup, peer: Channel, supply: Channel) -> None:
         super().setup(order, peer, supply)
         self._settings = order.engine

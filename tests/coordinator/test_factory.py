@@ -29,7 +29,7 @@ def test_mpspdz_takes_its_own_settings_and_the_bound_follows_its_program(standin
     config = load_config(overrides=[chosen])
     with create_engine(config) as engine:
         assert type(engine) is MpSpdzEngine and engine.pids == {}
-    embedded = load_config(overrides=["engine.program=faithful"])
+    embedded = load_config()
     assert RoundPlan.of(config).error_bound(3, 0.5) > 1000 * RoundPlan.of(embedded).error_bound(3, 0.5)
     assisted = load_config(overrides=[chosen, "engine.program=assisted"])
     assert RoundPlan.of(assisted).error_bound(3, 0.5) == RoundPlan.of(embedded).error_bound(3, 0.5)

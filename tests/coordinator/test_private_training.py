@@ -9,10 +9,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import ConfigError, RangeError, RunError
 from orchestrator.models import create_network, load_model
+from orchestrator.privacy.budget import Budget
 from orchestrator.privacy.plan import PrivacyPlan
 from orchestrator.reports.run import privacy_report
 from tests.training_runs import Crash, CrashingFolder, crash_after, run
@@ -133,6 +135,31 @@ def test_a_round_that_is_repeated_after_a_crash_is_paid_for_again(tiny, tmp_path
     repeated = plan.new_accountant().compose(plan.release(), 3).compose(plan.release(attempts=2))
     assert values[3] == repeated.epsilon(plan.delta) > plan.epsilon(4)
     assert values[4] == repeated.compose(plan.release()).epsilon(plan.delta)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_round_is_paid_for_before_its_result_exists(tiny, tmp_path, moment):
+    """A crash within `aggregate` leaves a charge on the disk: somebody may have seen the result."""
+    config = tiny(tmp_path, "federation.rounds=3", NOISY + "}")
+    folder, plan, engine = RunFolder.create(config), PrivacyPlan("fixed", 6, 3, 2.0, 1e-3), create_engine(config)
+    aggregate = engine.aggregate
+
+    def crash(number, cohort):
+        assert folder.load_privacy()["last"] == number
+        if number == 2:
+            if moment == "after":
+                aggregate(number, cohort)
+            raise Crash
+        return aggregate(number, cohort)
+
+    engine.aggregate = crash
+    with pytest.raises(Crash):
+        train(config, folder, engine=engine)
+    assert len(folder.records()) == 1
+    assert Budget(plan).restore(folder.load_privacy()).epsilon == plan.epsilon(2)
+    train(config, folder, resume=True)
+    repeated = plan.new_accountant().compose(plan.release()).compose(plan.release(attempts=2))
+    assert epsilons(folder)[1] == repeated.epsilon(plan.delta) > plan.epsilon(2)
 
 
 @pytest.mark.parametrize("damage", ["", "[1]", "{}", None])

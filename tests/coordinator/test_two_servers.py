@@ -476,7 +476,7 @@ def play_personal(running, number, size=3, keypairs=None):
 def check_personal(models, number, size=3):
     _, expected = float64_personal(MODEL, PERSONAL, personal_uploads(number, size))
     error = replace(PERSONAL, cohort=size).similarities.error_ulp * 2.0**-32
-    assert np.abs(np.array(models) - expected).max() <= FORMAT.error_bound(size, 4.0, factor=error / size)
+    assert np.abs(np.array(models) - expected).max() <= FORMAT.error_bound(size, 4.0, factors=error)
 
 
 @pytest.mark.parametrize("preprocessing", ["ot", "dealer"])

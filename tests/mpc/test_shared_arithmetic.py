@@ -55,7 +55,7 @@ def test_multiply_at_the_edge_of_its_domain():
 )
 @example(terms=[(5.0, 0.0)], constant=-1.0, size=1.0)  # nothing secret is left
 def test_combine(terms, constant, size):
-    """One rounding; constants that are all small are encoded with up to 16 more bits."""
+    """One rounding; constants that are all small are encoded with up to 9 more bits."""
     x, c = np.array(terms).T
     c = c * size
 
@@ -64,7 +64,7 @@ def test_combine(terms, constant, size):
         return ops.combine(parts, constant)
 
     result, rounds = compute(combine, share(x))
-    extra = min(16, max(0, -math.frexp(np.abs(c).max())[1]))
+    extra = min(9, max(0, -math.frexp(np.abs(c).max())[1]))
     assert rounds == 0
     given_error = 0.5 * np.abs(c).sum()  # of encoding x
     float_error = 2.0**-52 * (abs(constant) + np.abs(c * x).sum()) / ULP

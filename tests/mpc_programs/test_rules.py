@@ -6,7 +6,7 @@ import pytest
 from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RoundParameters, factors, score_names
 from orchestrator.coordinator.plaintext import Float64
-from orchestrator.mpc.fixed_point import factor_error
+from orchestrator.mpc.fixed_point import clip_error, softmax_error
 from orchestrator.server.aggregation import demand, secret_factors
 from tests.support import compute, share
 
@@ -59,7 +59,8 @@ def test_factors_agree(parameters, kind):
         return secret_factors(ops, parameters, [x.values[k * i : k * i + k] for i in range(parameters.cohort)])
 
     secret, rounds = compute(program, share(stacked))
-    assert np.abs(secret - expected).max() < factor_error(parameters.cohort, parameters.gain)
+    q = parameters.cohort
+    assert np.abs(secret - expected).sum() < softmax_error(q, parameters.gain) + clip_error(q)
     wide = parameters.fairness_max > 4 and parameters.lam > 8
     assert rounds <= (100 if wide else 64)
 

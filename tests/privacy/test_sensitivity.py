@@ -21,7 +21,7 @@ from orchestrator.privacy.sensitivity import (
     l2_sensitivity,
     largest_weight,
     replacement_bound,
-    softmax_error,
+    weights_error,
 )
 from tests.support import compute, share
 
@@ -94,9 +94,75 @@ def test_the_search_never_exceeds_the_bound_and_comes_within_a_factor_of_three(q
     parameters = RoundParameters("f2gnn", q, lam, tau, width)
     bound, found = replacement_bound(parameters), search(parameters)
     assert found <= bound * (1 + 1e-12) <= 2 * (1 + 1e-12)
+    assert found <= 2 * largest_weight(parameters) * (1 + 1e-12)  # the term D of (7) was never needed
     assert bound <= 3 * found
     if tau == 4.0 and width == 2.0 and lam <= 8:
         assert bound <= 1.15 * found  # what the presets use
+
+
+DRIFTS = [
+    (q, *rule)
+    for q in (3, 5, 10, 30, 300)
+    for rule in ((8.0, 4.0, 2.0), (0.5, 4.0, 2.0), (0.0, 1.0, 5.0), (64.0, 4.0, 0.1), (8.0, 1.0, 20.0))
+]
+
+
+def top(q, width):
+    """The largest weight of a softmax of q scores in [0, width]."""
+    return np.exp(width) / (np.exp(width) + q - 1)
+
+
+def drift(parameters):
+    """docs/privacy.md, (5) and (6), on a dense grid: the largest ||p - p'||_1 of the other clients, by step."""
+    q, lam, tau, width = parameters.cohort, parameters.lam, parameters.tau, parameters.fairness_max
+
+    def step(f, width, omega):
+        largest, x, s = (
+            np.exp(width),
+            *np.exp(np.linspace([0.0, np.log(q - 1)], [width, np.log(q - 1) + width], 10**5)).T,
+        )
+        oscillation = (
+            f(x / (x + q - 1)) - f(1 / (x + q - 1)) - f(x / (x + q - 2 + largest)) + f(1 / (x + q - 2 + largest))
+        )
+        top_x = np.minimum(largest, s - (q - 2))
+        growth = s / top_x * (np.exp(f(top_x / (s + 1))) - np.exp(f(top_x / (s + largest))))
+        mass = np.exp(omega) * (growth / ((q - 1) * np.exp(f(s / ((s + largest) * (q - 1)))))).max()
+        return min(2 * np.tanh(oscillation.max() / 4), 2 * mass / (1 + mass))
+
+    spread_balance = lam / tau * (top(q, 1.0) - top(q, 1.0) / np.e)
+    spread_fairness = (np.exp(top(q, width)) - np.exp(top(q, width) * np.exp(-width))) / tau
+    balance = step(lambda c: lam * c / tau, 1.0, spread_fairness)
+    return balance + step(lambda c: np.exp(c) / tau, width, spread_balance)
+
+
+@pytest.mark.parametrize(("q", "lam", "tau", "width"), DRIFTS)
+def test_the_bound_is_that_of_the_equations(q, lam, tau, width):
+    """(7) from (2), (5) and (6), written down independently; its cells cost at most 15 percent of D."""
+    parameters = RoundParameters("f2gnn", q, lam, tau, width)
+    first, second = (np.array([1.0] + [0.0] * (q - 1)) * scale for scale in (1.0, width))
+    g = weights(first, second, parameters)[0]
+    low, high = (2 * g + (1 - g) * min(2.0, factor * drift(parameters)) for factor in (1 - 1e-6, 1.15))
+    assert 2 * g < low <= replacement_bound(parameters) <= high
+
+
+@pytest.mark.parametrize(("q", "lam", "tau", "width"), DRIFTS)
+def test_the_other_clients_weights_drift_by_no_more_than_is_allowed_for(q, lam, tau, width):
+    """||p - p'||_1 of (3) where the last client's scores fall from their highest to their lowest."""
+    parameters, worst = RoundParameters("f2gnn", q, lam, tau, width), 0.0
+    for strong in range(q) if q <= 30 else (0, 1, 2, 100, 298):
+        for balance, fairness in ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (0.3, 0.3)):
+            others = (np.arange(q - 1) < strong) * 1.0
+            p = []
+            for own in (1.0, 0.0):
+                scores = np.append(others * balance, own), width * np.append(others * fairness, own)
+                kept = weights(*scores, parameters)[:-1]
+                p.append(kept / kept.sum())
+            worst = max(worst, float(np.abs(p[0] - p[1]).sum()))
+    g = largest_weight(parameters)
+    allowed = (replacement_bound(parameters) - 2 * g) / (1 - g)
+    assert 0 < worst <= allowed
+    if (q, lam) == (3, 0.5):
+        assert allowed <= 1.2 * worst
 
 
 @given(
@@ -178,6 +244,35 @@ def test_the_errors_of_the_arithmetic_are_added(mode, sampler, rule):
         assert l2_sensitivity(parameters, clip_norm, coarse, mode, sampler) > bound
 
 
+@pytest.mark.parametrize("weight_bits", [32, 20])
+@pytest.mark.parametrize("clip_norm", [0.3, 10.0])
+def test_the_errors_are_those_of_the_equations(clip_norm, weight_bits):
+    """docs/privacy.md, (8) to (10), to the number: what is added to the exact bound."""
+    q, lam, tau, width, ulp, limit = 30, 8.0, 4.0, 2.0, 2.0**-32, 64.0
+    vectors = VectorFormat(update_bits=25, weight_bits=weight_bits, integer_bits=6)
+    cut = 0.0 if weight_bits == 32 else 2.0**-weight_bits
+
+    def added(exact, rule, mode, sampler, largest_cohort=None):
+        fixed = sampler == "poisson" and mode == "bounded_weights"
+        parameters = RoundParameters(rule, q, lam, tau, width, expected=q if fixed else None)
+        return l2_sensitivity(parameters, clip_norm, vectors, mode, sampler, largest_cohort) - clip_norm * exact
+
+    gain = (lam + np.e) / tau
+    f2gnn = RoundParameters("f2gnn", q, lam, tau, width)
+    worst = [(2.0, q, "worst_case", "fixed", None), (2.0, 500, "worst_case", "poisson", 500)]
+    for exact, n, *how in [*worst, (replacement_bound(f2gnn), q, "bounded_weights", "fixed", None)]:  # (8)
+        weights = {"f2gnn": (64 * n + n + gain * (64 + n)) * ulp, "fedavg": n * ulp}
+        for rule in ("f2gnn", "fedavg") if how[0] == "worst_case" else ("f2gnn",):
+            expected = 2 * clip_norm * weights[rule] + 2 * limit * (25 * ulp + n * (ulp + cut))
+            assert added(exact, rule, *how) == pytest.approx(expected, rel=1e-6)
+    largest = fixed_weight(replace(f2gnn, expected=q))[0]
+    errors = {"fedavg": (1 / q, ulp), "f2gnn": (largest, (8192 * gain * (largest + 1 / q) + 4) * ulp)}  # (10)
+    for rule, sampler, times in (("fedavg", "fixed", 2), ("fedavg", "poisson", 1), ("f2gnn", "poisson", 1)):  # (9)
+        weight, error = errors[rule]
+        expected = times * (clip_norm * error + limit * (25 * ulp * weight + ulp + cut))
+        assert added(times * weight, rule, "bounded_weights", sampler) == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize(("lam", "tau", "width"), [(8.0, 4.0, 2.0), (0.5, 4.0, 2.0), (8.0, 1.0, 2.0), (8.0, 4.0, 50.0)])
 @pytest.mark.parametrize("q", [3, 30, 200])
 def test_weights_on_shares_are_within_the_error_that_is_added(q, lam, tau, width):
@@ -191,7 +286,7 @@ def test_weights_on_shares_are_within_the_error_that_is_added(q, lam, tau, width
             share(scores["balance"]),
             share(scores["fairness"]),
         )
-        assert np.abs(secret - exact).sum() < softmax_error(parameters)
+        assert np.abs(secret - exact).sum() < weights_error(parameters)
 
 
 # Weights with a fixed denominator

@@ -108,7 +108,7 @@ def make_personal(q, d, seed, m=8, largest=1.0):
 
 def personal_bound(parameters, largest, vectors=FORMAT):
     q = parameters.cohort
-    bound = vectors.error_bound(q, largest, factor=parameters.similarities.error_ulp * 2.0**-SCALAR_BITS / q)
+    bound = vectors.error_bound(q, largest, factors=parameters.similarities.error_ulp * 2.0**-SCALAR_BITS)
     return undithered(bound, vectors)
 
 

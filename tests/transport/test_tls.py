@@ -14,8 +14,15 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
+from orchestrator.config import load_config
+from orchestrator.coordinator.factory import create_engine
 from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.transport.channel import Position, _finish, _introduce, accept, connect, listen
 from orchestrator.transport.tls import ROLES, Identity, _context, create_certificates, files
@@ -113,6 +120,76 @@ def test_a_certificate_of_another_role_is_refused_by_name(identities):
         text = f"shows the certificate of {shown} where that of {wanted} belongs"
         assert isinstance(first, DisagreementError) and first.reason == text
         assert isinstance(second, DisagreementError) and second.reason == f"refuses this side, which {text}"
+
+
+def irregular(folder, flaw):
+    """A CA and two roles' certificates that verify but for what RFC 5280 asks for, which only strict checking does."""
+    now, keys = datetime.now(UTC), {name: ec.generate_private_key(ec.SECP256R1()) for name in ("CA", *ROLES[:2])}
+    folder.mkdir()
+    for name, key in keys.items():
+        is_ca = name == "CA"
+        extensions = [
+            (x509.BasicConstraints(is_ca, 0 if is_ca else None), not (is_ca and flaw == "CA not critical")),
+            (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+            (x509.SubjectAlternativeName([x509.DNSName(f"{name.replace(' ', '-')}.safegnn")]), False),
+        ]
+        if is_ca:
+            usage = dict.fromkeys(
+                ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+                 "crl_sign", "encipher_only", "decipher_only"),
+                False,
+            )  # fmt: skip
+            extensions.append((x509.KeyUsage(key_cert_sign=True, **usage), True))
+        elif flaw != "no authority key identifier":
+            extensions.append((x509.AuthorityKeyIdentifier.from_issuer_public_key(keys["CA"].public_key()), False))
+        subject, issuer = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in (name, "CA"))
+        builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
+        builder = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
+        for extension, critical in extensions:
+            builder = builder.add_extension(extension, critical)
+        certificate = builder.sign(keys["CA"], hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        if is_ca:
+            (folder / "ca.crt").write_bytes(certificate)
+            continue
+        _, crt, private = files(name)
+        (folder / crt).write_bytes(certificate)
+        pem = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        (folder / private).write_bytes(key.private_bytes(*pem))
+    return folder
+
+
+@pytest.mark.parametrize("at_fault", ["accepting", "connecting"])
+@pytest.mark.parametrize(
+    ("flaw", "reason"),
+    [
+        (None, None),
+        ("no authority key identifier", "Missing Authority Key Identifier"),
+        ("CA not critical", "Basic Constraints of CA cert not marked critical"),
+    ],
+)
+def test_certificates_are_checked_strictly_on_both_sides(tmp_path, flaw, reason, at_fault):
+    folder = irregular(tmp_path / "irregular", flaw)
+    client = unchecked(folder, "server 0", trusting=flaw is not None and at_fault == "connecting")
+    connecting, accepting = meet(unchecked(folder, "server 1"), client)
+    if flaw is None:
+        assert (connecting, accepting) == (None, None)
+        return
+    observing = connecting if at_fault == "accepting" else accepting
+    assert isinstance(observing, DisagreementError)
+    assert f"shows a certificate that is refused: {reason}" in str(observing)
+
+
+def test_servers_show_the_certificates_of_the_settings_folder(certificates):
+    """A folder that was ignored would be replaced by certificates of the session, with which all works as well."""
+
+    def shown(*overrides):
+        with create_engine(load_config(overrides=["engine.preprocessing=dealer", *overrides])) as engine:
+            engine.start(np.zeros(3))
+            return {role: channel._socket.getpeercert(True) for role, channel in engine._channels.items()}
+
+    expected = {role: ssl.PEM_cert_to_DER_cert((certificates / files(role)[1]).read_text()) for role in ROLES[:2]}
+    assert shown(f"engine.certificates='{certificates}'") == expected
+    assert not set(shown().values()) & set(expected.values())
 
 
 def test_another_session_with_the_same_certificates_is_refused_on_both_sides(identities):

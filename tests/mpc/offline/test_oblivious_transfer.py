@@ -1,9 +1,16 @@
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from mpc_programs.lockstep import run_pair
+from orchestrator.mpc.offline import oblivious_transfer
 from orchestrator.mpc.offline.oblivious_transfer import BASE_TRANSFERS, OtExtension, _transpose, base_transfers
 from orchestrator.mpc.prg import Prg
+from tests.vectors.generate_ot import BATCHES, TRANSFERS, bits, derived, scalar
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "ot-1.json").read_text())
 
 
 def both_extensions():
@@ -24,11 +31,64 @@ def test_base_transfers_give_the_chosen_seed_and_not_the_other():
     assert len({seed for pairs, _ in results for pair in pairs for seed in pair}) == 4 * BASE_TRANSFERS
 
 
-def test_points_outside_the_group_are_refused():
-    protocol = base_transfers(np.zeros(BASE_TRANSFERS, np.uint8))
+def finish(protocol, message):
+    """Give a protocol its last message; what it returns."""
+    with pytest.raises(StopIteration) as stopped:
+        protocol.send(message)
+    return stopped.value.value
+
+
+def test_base_transfers_give_the_keys_of_an_independent_implementation(monkeypatch):
+    """Sent messages too: what two versions must agree on."""
+    case, scalars = VECTORS["base"], iter([scalar("own"), *(scalar("blind", i) for i in range(TRANSFERS))])
+    monkeypatch.setattr(oblivious_transfer, "_scalar", lambda: next(scalars).to_bytes(32, "little"))
+    protocol = base_transfers(np.array(bits(TRANSFERS, "choices"), np.uint8))
+    assert protocol.send(None).hex() == case["sent"][0]
+    assert protocol.send(bytes.fromhex(case["received"][0])).hex() == case["sent"][1]
+    pairs, chosen = finish(protocol, bytes.fromhex(case["received"][1]))
+    assert [[key.hex() for key in pair] for pair in pairs] == case["pairs"]
+    assert [key.hex() for key in chosen] == case["chosen"]
+
+
+@pytest.mark.parametrize("name", VECTORS["refused_points"])
+def test_points_outside_the_group_are_refused(name):
+    """A peer that sends a point with a part of small order learns of the scalar that it is multiplied by."""
+    point, good = (bytes.fromhex(x) for x in (VECTORS["refused_points"][name], VECTORS["base"]["received"][0]))
+    protocol = base_transfers(np.zeros(2, np.uint8))
     protocol.send(None)
     with pytest.raises(ValueError, match="outside the group"):
-        protocol.send(bytes(32))
+        protocol.send(point)
+    protocol = base_transfers(np.zeros(2, np.uint8))
+    protocol.send(None)
+    protocol.send(good)
+    with pytest.raises(ValueError, match="outside the group"):
+        protocol.send(good + point)
+
+
+def extended():
+    """The batches of the vectors, as `OtExtension` makes them."""
+    seeds = {name: [derived(name, i) for i in range(BASE_TRANSFERS)] for name in ("chosen", "zero", "one")}
+    pairs = list(zip(seeds["zero"], seeds["one"], strict=True))
+    party = OtExtension(np.array(bits(BASE_TRANSFERS, "secret"), np.uint8), seeds["chosen"], pairs)
+    for batch, m in enumerate(BATCHES):
+        protocol = party.extend(np.array(bits(m, "bits", batch), np.uint8))
+        sent = protocol.send(None).hex()
+        blocks = finish(protocol, derived("message", batch, size=16 * 8 * ((m + 7) // 8)))
+        rows = [[row.astype("<u8").tobytes().hex() for row in part] for part in blocks]
+        yield {"sent": sent, **dict(zip(("first", "second", "chosen"), rows, strict=True))}
+
+
+def test_extension_gives_the_blocks_of_an_independent_implementation():
+    assert list(extended()) == VECTORS["extension"]
+
+
+@pytest.mark.parametrize("wrong", VECTORS["wrong_extensions"])
+def test_extension_gives_no_block_of_a_hash_whose_tweak_is_dropped_or_begins_again(wrong):
+    """From the second transfer, or the second batch, on: TMMO is secure for tweaks that differ."""
+    for k, (found, bad) in enumerate(zip(extended(), VECTORS["wrong_extensions"][wrong], strict=True)):
+        skipped = {"dropped": 0 if k else 1, "repeated": 0 if k else BATCHES[0]}[wrong]
+        for name in ("first", "second", "chosen"):
+            assert not set(found[name][skipped:]) & set(bad[name][skipped:])
 
 
 @pytest.mark.parametrize("m", [0, 1, 8, 13, 1000, 40_000])
