@@ -220,7 +220,7 @@ def train(
             elif aggregation.parameters is not None:
                 opened = [aggregation.parameters]
             left_out = {**aggregation.left_out, **missing}
-            audits = [upload for slot, upload in sorted(trained.audits.items()) if slot not in left_out]
+            audits = [upload for slot, upload in trained.audits.items() if slot not in left_out]
             difference, bound = _audit(plan.at(clip_norm), number, model, opened, audits)
             if aggregation.parameters is not None:
                 model = aggregation.parameters

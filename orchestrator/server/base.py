@@ -218,7 +218,7 @@ class Server(ABC):
         present, left_out = self._present(number, order.cohort), self._reception.refused
         self._last_round = number  # from here on masks may have been used, whether the round succeeds or not
         if len(present.clients) < self._min_cohort:
-            self._begin()
+            self._end(number)
             return {"type": "too few", "left_out": list(left_out.items())}
         count = None
         if self._announced.count_stddev is not None:
@@ -230,8 +230,13 @@ class Server(ABC):
             reply["answers"] = self._answers(number, present, result, cost)
         else:
             reply |= self._release(number, result, count, cost)
-        self._begin()
+        self._end(number)
         return {**reply, **cost}
+
+    def _end(self, number: int) -> None:
+        """The round is over: what was made for it and not taken is let go, and the next one's uploads may come."""
+        self._noise.forget(lambda key: key[0] <= number)
+        self._begin()
 
     def _release(
         self, number: int, result: VectorShare, count: VectorShare | None, cost: dict[str, Any]
@@ -344,6 +349,10 @@ class EmbeddedServer(Server):
         super().prepare(order)
         if self._parameters.cohort:
             self._pool.fill((order.round, self._parameters))
+
+    def _end(self, number: int) -> None:
+        super()._end(number)
+        self._pool.forget(lambda key: key[0] <= number)
 
     def compute(self, number: int, present: Present) -> tuple[VectorShare, dict[str, Any]]:
         asked = time.perf_counter()

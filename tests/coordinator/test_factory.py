@@ -14,6 +14,7 @@ from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.errors import ConfigError
 from orchestrator.mpspdz.installation import PARTIES
+from orchestrator.privacy.sensitivity import dropout_bound
 from orchestrator.registry import METHODS
 
 
@@ -167,3 +168,59 @@ def test_training_alone_has_no_round_to_compute_or_to_measure():
     with pytest.raises(ConfigError, match=r"^method\.name: this method aggregates nothing") as caught:
         _ = plan.rule
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["federation.cohort=3"], 3),
+        (["clients.count=60", "federation.cohort=30"], 4),
+        (["clients.count=60", "federation={cohort: 30, min_cohort: 7}"], 7),
+        (["federation={cohort: 3, min_cohort: 0}"], 0),
+        (["federation={cohort: 3, sampling: poisson}"], 0),
+        (["clients.count=60", "federation.cohort=30", "privacy={clip_norm: 1, noise_multiplier: 1}"], 4),
+        (
+            [
+                "clients.count=60",
+                "federation.cohort=30",
+                "privacy={clip_norm: 1, noise_multiplier: 1, sensitivity: bounded_weights}",
+            ],
+            30,
+        ),
+    ],
+)
+def test_a_round_goes_on_with_as_few_as_its_privacy_and_its_members_bear(overrides, expected):
+    config = load_config(overrides=overrides)
+    assert RoundPlan.of(config).min_cohort == create_engine(config).plan.min_cohort == expected
+
+
+def test_noise_covers_every_size_that_the_settings_allow():
+    noisy = "privacy={clip_norm: 1, noise_multiplier: 1, sensitivity: bounded_weights}"
+    base = ["clients.count=60", noisy]
+    plans = [
+        RoundPlan.of(load_config(overrides=[*base, f"federation={{cohort: 30{more}}}"])).sensitivity
+        for more in ("", ", min_cohort: 30", ", min_cohort: 15")
+    ]
+    assert plans[0] == plans[1] < plans[2]
+    parameters = RoundPlan.of(load_config(overrides=[*base, "federation.cohort=30"])).rule
+    assert plans[2] == pytest.approx(dropout_bound(parameters, 15), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["federation={cohort: 3, min_cohort: 4}"], "federation.min_cohort = 4 is larger than federation.cohort = 3"),
+        (["federation={cohort: 3, min_cohort: -1}"], "federation.min_cohort"),
+        (
+            [
+                "federation={cohort: 3, min_cohort: 1, sampling: poisson}",
+                "privacy={clip_norm: 1, noise_multiplier: 1}",
+            ],
+            "federation.min_cohort = 1: with federation.sampling = poisson and noise every cohort's round is released",
+        ),
+    ],
+)
+def test_a_least_cohort_that_cannot_be_is_refused_by_name(overrides, named):
+    with pytest.raises(ConfigError) as caught:
+        load_config(overrides=overrides)
+    assert named in str(caught.value)

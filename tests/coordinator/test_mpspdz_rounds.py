@@ -90,6 +90,31 @@ def test_float64_embedded_and_mpspdz_agree_within_their_bounds(installation, cac
             model = exact
 
 
+@pytest.mark.parametrize(
+    ("protocol", "program"), [("semi2k", "assisted"), ("dealer-ring", "assisted"), ("semi2k", "scalar-first")]
+)
+def test_a_round_goes_on_without_a_client_and_the_next_one_with_all(installation, cache, protocol, program):
+    """For fewer clients another program is compiled; the dealer, if any, runs it too."""
+    rule, model = parameters(4), np.random.default_rng(0).normal(size=LENGTH)
+    common = {"clip_norm": 1.0, "program": program, "timeout_sec": 60.0}
+    its = {"protocol": protocol, "home": installation.home, "cache": cache}
+    with engine_of(MpSpdzEngine, rule, FORMAT, **its, **common) as engine:
+        engine.start(model)
+        for number, uploads in enumerate(cohorts(rule), start=1):
+            engine.prepare(number, 4)
+            for slot, upload in enumerate(uploads):
+                first, second = engine.encoder(upload.delta, upload.norm, upload.scores, number, slot, slot)
+                bad = (number, slot) == (2, 1)
+                engine.submit(number, slot, slot, (first, second[:-1] + bytes([second[-1] ^ 1]) if bad else second))
+            result, left = engine.aggregate(number, range(4)), [1] if number == 2 else []
+            assert list(result.left_out) == left
+            rest = [upload for slot, upload in enumerate(uploads) if slot not in left]
+            exact = float64_aggregate(model, rule, 1.0, rest)
+            largest = max(float(np.abs(upload.delta).max()) for upload in rest)
+            assert np.abs(result.parameters - exact).max() <= engine.plan.error_bound(len(rest), largest)
+            model = result.parameters
+
+
 def test_bounds_are_those_of_the_embedded_engine_but_for_faithful():
     rule = parameters(3)
 
