@@ -127,25 +127,25 @@ def hosts_uneven_clients(connection, graphs, config):
     serve(connection, graphs, config)
 
 
-def everything(delta, norm, scores, round, slot, client, **key):
+def everything(update, place, reply_key=b""):
     """An encoder that shows all that it was given."""
-    update = {"delta": delta, "norm": norm, "scores": dict(scores), "round": round, "slot": slot, "client": client}
-    return update | key
+    shown = {"delta": update.delta, "norm": update.norm, "scores": dict(update.scores), **vars(place)}
+    return shown | ({"reply_key": reply_key} if reply_key else {})
 
 
-def opens(answer, keypair, round, slot, client):
+def opens(answer, keypair, place):
     """A decoder that opens a sealed vector and adds to it where it arrived."""
-    return np.array([*np.frombuffer(keypair.open(answer)), round, slot, client])
+    return np.array([*np.frombuffer(keypair.open(answer)), place.round, place.slot, place.client])
 
 
-def refuse_client_2(delta, norm, scores, round, slot, client):
-    if client == 2:
-        raise RangeError(f"round {round}, client {client}: too large")
-    return slot, client
+def refuse_client_2(update, place, reply_key=b""):
+    if place.client == 2:
+        raise RangeError(f"{place}: too large")
+    return place.slot, place.client
 
 
-def divide_by_zero(delta, norm, scores, round, slot, client):
-    return np.asarray([1, 2, 3])[client + 10]
+def divide_by_zero(update, place, reply_key=b""):
+    return np.asarray([1, 2, 3])[place.client + 10]
 
 
 LIES = {
@@ -170,14 +170,14 @@ class LyingEncoder:
     encoder: Any
     bad: int
 
-    def __call__(self, delta, norm, scores, round, slot, client, **key):
-        def honest(round=round, client=client):
-            return self.encoder(delta, norm, scores, round, slot, client, **key)
+    def __call__(self, update, place, reply_key=b""):
+        def honest(**other):
+            return self.encoder(update, replace(place, **other), reply_key)
 
-        if client != self.bad or round not in LIES:
+        if place.client != self.bad or place.round not in LIES:
             return honest()
         first, second = honest()
-        match LIES[round]:
+        match LIES[place.round]:
             case "one byte short":
                 return first, second[:-1]
             case "40 MB of empty maps":
@@ -187,13 +187,13 @@ class LyingEncoder:
             case "halves of two uploads":
                 return first, honest()[1]
             case "another client's place":
-                return honest(client=client + 1)
+                return honest(client=place.client + 1)
             case "another round":
-                return honest(round=round + 1)
+                return honest(round=place.round + 1)
             case "an exception":
                 return first / second
             case "an update out of range":
-                raise RangeError(f"round {round}, client {client}: the update does not fit")
+                raise RangeError(f"{place}: the update does not fit")
             case "no envelopes at all":
                 return {"upload": [first, second]}
             case "garbage of the right length":

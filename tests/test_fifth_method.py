@@ -14,12 +14,13 @@ from scipy.special import softmax
 from mpc_programs import arithmetic, rules
 from orchestrator import registry
 from orchestrator.config import Config, load_config
-from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate
+from orchestrator.coordinator.audit import float64_aggregate
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import ConfigError
 from orchestrator.experiments.methods import compare_methods
 from orchestrator.methods import create
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.models import create_network, load_model
 from orchestrator.registry import Method
 from orchestrator.reports.run import report
@@ -85,7 +86,7 @@ def test_the_pages_rule_gives_the_same_weights_in_float64_and_on_shares(monkeypa
     scores = np.array([0.1, 2.0, 0.7, 1.3])
     expected = softmax(scores)
     deltas = np.eye(4)
-    uploads = [PlainUpload(delta, 1.0, {"fairness": score}) for delta, score in zip(deltas, scores, strict=True)]
+    uploads = [LocalUpdate(delta, 1.0, {"fairness": score}) for delta, score in zip(deltas, scores, strict=True)]
     np.testing.assert_allclose(float64_aggregate(np.zeros(4), parameters, None, uploads), -expected, atol=1e-9)
 
     async def weights(ops, fairness):

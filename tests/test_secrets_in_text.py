@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import orchestrator
-from orchestrator.coordinator.plaintext import PlainUpload
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.offline.correlations import Batch, Demand, deal
 from orchestrator.mpc.offline.oblivious_transfer import BASE_TRANSFERS, OtExtension
@@ -50,7 +49,7 @@ PUBLIC = {
     "Operation": ALL,
     "Party": ALL,
     "PartyCost": ALL,
-    "PlainUpload": set(),
+    "Place": ALL,
     "Position": ALL,
     "Prepare": ALL,
     "Prepared": {"seconds", "bytes"},
@@ -127,7 +126,6 @@ CORRELATED = Correlated(ARRAY, ARRAY, ARRAY, ARRAY)
         (VectorShare(ARRAY, 25, 0), "VectorShare(scale_bits=25, owner=0)"),
         (CORRELATED, "Correlated()"),
         (Upload([VALUE], CORRELATED), "Upload()"),
-        (PlainUpload(ARRAY, VALUE, {"balance": VALUE}), "PlainUpload()"),
         (LocalUpdate(ARRAY, VALUE, {"balance": VALUE}), "LocalUpdate()"),
     ],
     ids=lambda value: type(value).__name__,

@@ -20,13 +20,14 @@ what float32 may round. Vectors belong to personal rules, which have no noise.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 import numpy as np
 
 from mpc_programs.rules import RULES, Range, RoundParameters
 from orchestrator.errors import RangeError
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
+from orchestrator.wire.message import Place
 
 __all__ = ["admit"]
 
@@ -38,23 +39,21 @@ _LONGEST = 1.0 + 1e-6
 def admit(
     vectors: VectorFormat,
     parameters: RoundParameters,
-    delta: np.ndarray,
-    scores: Mapping[str, float | np.ndarray],
+    update: LocalUpdate,
+    place: Place,
     *,
     confine: bool,
-    place: str,
 ) -> tuple[np.ndarray, dict[str, float | np.ndarray]]:
     """The encoded update, uint64 (d,) at `update_bits`, and the scores that the rule takes, in its order.
 
     Args:
-        delta: float64 (d,).
+        place: for messages.
         confine: whether what cannot be encoded is changed rather than refused.
-        place: round and client, for messages.
 
     Raises:
         RangeError: naming the place but no value, where an update is refused.
     """
-    ranges = RULES[parameters.rule].ranges(parameters)
+    ranges, delta, scores = RULES[parameters.rule].ranges(parameters), update.delta, update.scores
     try:
         values = {name: _within(name, scores[name], limits) for name, limits in ranges.items()}
         return vectors.encode_update(delta), values

@@ -25,6 +25,7 @@ from orchestrator.files import read_arrays, write_atomically
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import LocalMethod, method_class
 from orchestrator.wire.envelope import Keypair
+from orchestrator.wire.message import Place
 
 __all__ = [
     "Answer",
@@ -111,11 +112,10 @@ class Train(Order):
                     connection.send(("upload", (slot, c, self._missing(c, error), None)))
                 continue
             for (slot, c), update in zip(batch, updates, strict=True):
-                arguments = (update.delta, update.norm, update.scores, self.round, slot, c)
-                key = {"reply_key": clients.keypair(c).public_key} if self.keyed else {}
+                place, key = Place(self.round, slot, c), clients.keypair(c).public_key if self.keyed else b""
                 try:
-                    plain = self.audit(*arguments) if self.audit else None
-                    upload = self.encoder(*arguments, **key)
+                    plain = self.audit(update, place) if self.audit else None
+                    upload = self.encoder(update, place, key)
                 except Exception as error:
                     upload, plain = self._missing(c, error), None
                 connection.send(("upload", (slot, c, upload, plain)))
@@ -144,7 +144,7 @@ class Deliver(Order):
     def carry_out(self, clients: Clients, connection: Connection) -> dict[int, np.ndarray]:
         opened = {}
         for slot, c, answer in self.answers:
-            model = self.decoder(answer, clients.keypair(c), self.round, slot, c)
+            model = self.decoder(answer, clients.keypair(c), Place(self.round, slot, c))
             clients[c].receive(model)
             if self.reveal:
                 opened[slot] = model

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.wire.envelope import Keypair
+from orchestrator.wire.message import Place
 
 __all__ = ["Decoder", "Encoder"]
 
@@ -15,20 +16,10 @@ __all__ = ["Decoder", "Encoder"]
 class Encoder(Protocol):
     """The engine's part inside a client's process; must survive pickling. Its result is all that leaves the client."""
 
-    def __call__(
-        self,
-        delta: np.ndarray,
-        norm: float,
-        scores: Mapping[str, float | np.ndarray],
-        round: int,
-        slot: int,
-        client: int,
-        reply_key: bytes = b"",
-    ) -> Any:
+    def __call__(self, update: LocalUpdate, place: Place, reply_key: bytes = b"") -> Any:
         """Encode one update.
 
         Args:
-            scores: what the rule takes: numbers, or float64 vectors.
             reply_key: the public key that the client's answer is sealed to; ignored unless the rule is personal.
 
         Raises:
@@ -39,7 +30,7 @@ class Encoder(Protocol):
 class Decoder(Protocol):
     """The other part inside a client's process, under personal rules; must survive pickling."""
 
-    def __call__(self, answer: Any, keypair: Keypair, round: int, slot: int, client: int) -> np.ndarray:
+    def __call__(self, answer: Any, keypair: Keypair, place: Place) -> np.ndarray:
         """The client's own model, float64 (d,), from its element of `Aggregation.answers` (coordinator).
 
         Args:

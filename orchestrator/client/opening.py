@@ -15,7 +15,7 @@ from orchestrator.mpc.openings import release
 from orchestrator.mpc.shares import VectorShare
 from orchestrator.wire.answer import open_answer
 from orchestrator.wire.envelope import Keypair
-from orchestrator.wire.message import Header
+from orchestrator.wire.message import Place
 
 __all__ = ["OpeningDecoder"]
 
@@ -34,7 +34,7 @@ class OpeningDecoder:
     vectors: VectorFormat
     length: int
 
-    def __call__(self, answer: tuple[bytes, bytes], keypair: Keypair, round: int, slot: int, client: int) -> np.ndarray:
+    def __call__(self, answer: tuple[bytes, bytes], keypair: Keypair, place: Place) -> np.ndarray:
         """
         Raises:
             DisagreementError: naming the server whose envelope is damaged, or meant for another client or round.
@@ -43,8 +43,10 @@ class OpeningDecoder:
         shares = []
         for server, envelope in enumerate(answer):
             try:
-                share = open_answer(envelope, keypair, Header(self.run, round, slot, client, server), self.length)
+                share = open_answer(envelope, keypair, place.header(self.run, server), self.length)
             except ValueError as error:
-                raise DisagreementError(f"server {server}", "release", round, f"client {client}: {error}") from None
+                raise DisagreementError(
+                    f"server {server}", "release", place.round, f"client {place.client}: {error}"
+                ) from None
             shares.append(VectorShare(share, self.vectors.model_bits, server))
         return self.vectors.decode_model(release(*shares, reason="a client's own model is its result of the round"))

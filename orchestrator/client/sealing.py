@@ -6,16 +6,16 @@ Plaintext goes in; what comes out is one envelope for each server, unreadable to
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.client.admission import admit
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat
 from orchestrator.wire.envelope import seal
-from orchestrator.wire.message import Header
+from orchestrator.wire.message import Place
 from orchestrator.wire.upload import Layout, share_update
 
 __all__ = ["SealingEncoder"]
@@ -44,16 +44,7 @@ class SealingEncoder:
     confine: bool = False
     counted: bool = False
 
-    def __call__(
-        self,
-        delta: np.ndarray,
-        norm: float,
-        scores: Mapping[str, float | np.ndarray],
-        round: int,
-        slot: int,
-        client: int,
-        reply_key: bytes = b"",
-    ) -> tuple[bytes, bytes]:
+    def __call__(self, update: LocalUpdate, place: Place, reply_key: bytes = b"") -> tuple[bytes, bytes]:
         """The norm that is shared is that of the update as it is shared, not the one given.
 
         Under a personal rule the update is prepared for as many weights as the cohort has clients, which `parameters`
@@ -62,17 +53,16 @@ class SealingEncoder:
         Raises:
             RangeError: an update is refused; see `admit`.
         """
-        place = f"round {round}, client {client}"
-        update, named = admit(self.vectors, self.parameters, delta, scores, confine=self.confine, place=place)
+        encoded, named = admit(self.vectors, self.parameters, update, place, confine=self.confine)
         values = [float(value) for score in named.values() for value in np.ravel(score)]
         if self.clip_norm is not None:
-            length = self.vectors.norm(update)
+            length = self.vectors.norm(encoded)
             values.append(length / self.clip_norm)
             if self.counted:  # at `COUNT_BITS`, at which the servers add these up
                 values.append(math.ldexp(length <= self.clip_norm, COUNT_BITS - SCALAR_BITS))
-        headers = [Header(self.run, round, slot, client, server) for server in (0, 1)]
+        headers = [place.header(self.run, server) for server in (0, 1)]
         counted = self.counted and self.clip_norm is not None
-        layout = Layout.of_round(self.parameters, self.program, len(update), counted)
+        layout = Layout.of_round(self.parameters, self.program, len(encoded), counted)
         own_key = reply_key if self.parameters.personal else b""
-        first, second = share_update(update, values, headers, layout, own_key)
+        first, second = share_update(encoded, values, headers, layout, own_key)
         return seal(first, self.public_keys[0]), seal(second, self.public_keys[1])

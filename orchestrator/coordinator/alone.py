@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost
 from orchestrator.coordinator.round_plan import RoundPlan, Terms
+from orchestrator.methods.base import LocalUpdate
+from orchestrator.wire.message import Place
 
 __all__ = ["NoEngine"]
 
 
-def _nothing(
-    delta: np.ndarray, norm: float, scores: Mapping[str, Any], round: int, slot: int, client: int, **_: Any
-) -> None:
+def _nothing(update: LocalUpdate, place: Place, reply_key: bytes = b"") -> None:
     """Leaves the update where it is."""
 
 

@@ -1,189 +1,22 @@
-"""The plaintext reference: the round's arithmetic in float64. It protects nothing."""
+"""The plaintext engine: the round's arithmetic in float64. It protects nothing."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from mpc_programs.lockstep import run_locally
-from mpc_programs.rules import RULES, RoundParameters, factors
-from orchestrator.client.admission import admit
+from mpc_programs.rules import RULES
 from orchestrator.client.interface import Decoder, Encoder
+from orchestrator.client.plain import SimulatingEncoder, is_finite, plain_decoder, plain_encoder
+from orchestrator.coordinator.audit import float64_aggregate, float64_personal
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
 from orchestrator.coordinator.round_plan import RoundPlan, Terms
-from orchestrator.errors import RangeError
-from orchestrator.mpc.fixed_point import VectorFormat
-from orchestrator.wire.envelope import Keypair
+from orchestrator.methods.base import LocalUpdate
 
-__all__ = [
-    "AuditEncoder",
-    "Float64",
-    "PlainUpload",
-    "PlaintextEngine",
-    "SimulatingEncoder",
-    "float64_aggregate",
-    "float64_personal",
-    "plain_decoder",
-    "plain_encoder",
-]
-
-
-class Float64:
-    """Backend of `mpc_programs.arithmetic` on float64 vectors, shape (n,); bits are boolean vectors."""
-
-    def constants(self, values: Sequence[float]) -> np.ndarray:
-        return np.asarray(values, dtype=np.float64)
-
-    def take(self, x: np.ndarray, indices: Sequence[int]) -> np.ndarray:
-        return x[np.asarray(indices, dtype=np.intp)]
-
-    def sums(self, x: np.ndarray, groups: int) -> np.ndarray:
-        return x.reshape(-1, groups).sum(axis=0)
-
-    def concat(self, parts: Sequence[np.ndarray]) -> np.ndarray:
-        return np.concatenate(parts)
-
-    def combine(self, terms: Sequence[tuple[np.ndarray, float]], constant: float = 0.0) -> np.ndarray:
-        return np.asarray(constant + sum(c * x for x, c in terms))
-
-    def weigh(self, bits: np.ndarray, constants: Sequence[float]) -> np.ndarray:
-        return bits * np.asarray(constants, dtype=np.float64)
-
-    def negate(self, bits: np.ndarray) -> np.ndarray:
-        return ~bits
-
-    async def multiply(self, *pairs: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
-        return [x * y for x, y in pairs]
-
-    async def inner(self, x: np.ndarray, y: np.ndarray, groups: int) -> np.ndarray:
-        return self.sums(x * y, groups)
-
-    async def less(self, x: np.ndarray, y: np.ndarray | float | Sequence[float]) -> np.ndarray:
-        return x < np.asarray(y, dtype=np.float64)
-
-    async def all(self, bits: np.ndarray, groups: int) -> np.ndarray:
-        return np.asarray(bits.reshape(-1, groups).all(axis=0))
-
-    async def numbers(self, bits: np.ndarray) -> np.ndarray:
-        return bits.astype(np.float64)
-
-
-@dataclass(frozen=True)
-class PlainUpload:
-    """An unprotected update: delta float64 (d,), its norm, and the scores by name."""
-
-    delta: np.ndarray = field(repr=False)
-    norm: float = field(repr=False)
-    scores: Mapping[str, float | np.ndarray] = field(repr=False)
-
-
-def plain_encoder(
-    delta: np.ndarray,
-    norm: float,
-    scores: Mapping[str, float | np.ndarray],
-    round: int,
-    slot: int,
-    client: int,
-    reply_key: bytes = b"",
-) -> PlainUpload:
-    """The encoder of the plaintext engine. Raises RangeError for an update that is not finite."""
-    if not _finite(delta, norm, scores):
-        raise RangeError(f"round {round}, client {client}: the update holds NaN or infinity")
-    return PlainUpload(delta, norm, scores)
-
-
-def _finite(delta: np.ndarray, norm: float, scores: Mapping[str, float | np.ndarray]) -> bool:
-    return all(np.isfinite(value).all() for value in (delta, norm, *scores.values()))
-
-
-def plain_decoder(answer: np.ndarray, keypair: Keypair, round: int, slot: int, client: int) -> np.ndarray:
-    """The decoder of the plaintext engine, whose answers are the models themselves."""
-    return answer
-
-
-@dataclass(frozen=True)
-class AuditEncoder:
-    """What another engine's encoder is given, in plaintext, with the norm that this shares: the encoded update's."""
-
-    vectors: VectorFormat
-
-    def __call__(
-        self,
-        delta: np.ndarray,
-        norm: float,
-        scores: Mapping[str, float | np.ndarray],
-        round: int,
-        slot: int,
-        client: int,
-        reply_key: bytes = b"",
-    ) -> PlainUpload:
-        upload = plain_encoder(delta, norm, scores, round, slot, client)
-        return replace(upload, norm=self.vectors.norm(self.vectors.encode_update(delta)))
-
-
-@dataclass(frozen=True)
-class SimulatingEncoder:
-    """What shares of an update in a run with noise would hold: on their grid, in their ranges, never refused."""
-
-    parameters: RoundParameters
-    vectors: VectorFormat
-
-    def __call__(
-        self,
-        delta: np.ndarray,
-        norm: float,
-        scores: Mapping[str, float | np.ndarray],
-        round: int,
-        slot: int,
-        client: int,
-        reply_key: bytes = b"",
-    ) -> PlainUpload:
-        place = f"round {round}, client {client}"
-        update, values = admit(self.vectors, self.parameters, delta, scores, confine=True, place=place)
-        return PlainUpload(self.vectors.decode_update(update), self.vectors.norm(update), values)
-
-
-def float64_aggregate(
-    model: np.ndarray, parameters: RoundParameters, clip_norm: float | None, uploads: Sequence[PlainUpload]
-) -> np.ndarray:
-    """w - sum_i s_i Delta_i in float64 (SaFeGNN, Algorithm 1, line 23): what the other engines must agree with.
-
-    Args:
-        parameters: of any round; how many clients there are, and how large their norms, is taken from the uploads.
-        clip_norm: C; None where updates are not clipped.
-    """
-    if not uploads:
-        return model.copy()
-    weights = _factors(parameters, clip_norm, uploads)
-    return model - sum(weight * upload.delta for weight, upload in zip(weights, uploads, strict=True))
-
-
-def float64_personal(
-    model: np.ndarray, parameters: RoundParameters, uploads: Sequence[PlainUpload]
-) -> tuple[np.ndarray, np.ndarray]:
-    """A personal rule's weights s, shape (q, q), and w - sum_j s_ij Delta_j for every client i, shape (q, d).
-
-    What the other engines must agree with, as `float64_aggregate`.
-    """
-    q = len(uploads)
-    if q == 0:
-        return np.zeros((0, 0)), np.zeros((0, len(model)))
-    weights = _factors(parameters, None, uploads).reshape(q, q)
-    return weights, model - weights @ np.stack([upload.delta for upload in uploads])
-
-
-def _factors(parameters: RoundParameters, clip_norm: float | None, uploads: Sequence[PlainUpload]) -> np.ndarray:
-    scores = {
-        name: np.stack([np.ravel(upload.scores[name]) for upload in uploads], axis=1).ravel()
-        for name in RULES[parameters.rule].ranges(parameters)
-    }
-    ratio = None if clip_norm is None else np.array([upload.norm for upload in uploads]) / clip_norm
-    parameters = replace(parameters, cohort=len(uploads), ratio_max=None if ratio is None else float(ratio.max()))
-    return run_locally(factors(Float64(), parameters, scores, ratio))
+__all__ = ["PlaintextEngine"]
 
 
 class PlaintextEngine(Engine):
@@ -204,7 +37,7 @@ class PlaintextEngine(Engine):
         self._terms = self._usual = plan.terms
         self._usual.check(self._parameters)
         self._model = np.zeros(0)
-        self._uploads: dict[int, PlainUpload] = {}
+        self._uploads: dict[int, LocalUpdate] = {}
         self._refused: dict[int, str] = {}
 
     @property
@@ -224,7 +57,7 @@ class PlaintextEngine(Engine):
         self._terms = terms or self._usual
         self._terms.check(self._parameters)
 
-    def submit(self, round: int, slot: int, client: int, upload: PlainUpload) -> None:
+    def submit(self, round: int, slot: int, client: int, upload: LocalUpdate) -> None:
         if self._whole(upload):
             self._uploads[slot] = upload
         else:
@@ -232,11 +65,11 @@ class PlaintextEngine(Engine):
 
     def _whole(self, upload: Any) -> bool:
         """Whether the arithmetic can take it."""
-        if not isinstance(upload, PlainUpload) or np.shape(upload.delta) != self._model.shape:
+        if not isinstance(upload, LocalUpdate) or np.shape(upload.delta) != self._model.shape:
             return False
         ranges = RULES[self._parameters.rule].ranges(self._parameters)
         sized = all(np.size(upload.scores.get(name, ())) == limits.size for name, limits in ranges.items())
-        return sized and _finite(upload.delta, upload.norm, upload.scores)
+        return sized and is_finite(upload)
 
     def aggregate(self, round: int, cohort: Sequence[int]) -> Aggregation:
         started = time.perf_counter()

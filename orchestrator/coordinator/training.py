@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -11,18 +11,12 @@ from typing import Any
 import numpy as np
 
 from orchestrator.client.host import single_threaded
-from orchestrator.client.interface import Encoder
 from orchestrator.config import Config, FederationConfig
+from orchestrator.coordinator.audit import audit as audit_round
+from orchestrator.coordinator.audit import auditor
 from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.engine import Engine, RoundCost, too_few
 from orchestrator.coordinator.factory import create_engine
-from orchestrator.coordinator.plaintext import (
-    AuditEncoder,
-    PlainUpload,
-    float64_aggregate,
-    float64_personal,
-    plain_encoder,
-)
 from orchestrator.coordinator.round_plan import HIDING_COHORT, RoundPlan
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
 from orchestrator.errors import ConfigError, ProtocolError, RunError, SafeGNNError
@@ -200,7 +194,7 @@ def train(
                 model,
                 engine.encoder,
                 partial(engine.submit, number),
-                _auditor(plan) if audit else None,
+                auditor(plan) if audit else None,
                 keyed=personal,
             )
             missing = {slot: _reason(error) for slot, error in trained.missing.items()}
@@ -221,7 +215,7 @@ def train(
                 opened = [aggregation.parameters]
             left_out = {**aggregation.left_out, **missing}
             audits = [upload for slot, upload in trained.audits.items() if slot not in left_out]
-            difference, bound = _audit(plan.at(clip_norm), number, model, opened, audits)
+            difference, bound = audit_round(plan.at(clip_norm), number, model, opened, audits)
             if aggregation.parameters is not None:
                 model = aggregation.parameters
             evaluation.aggregated(number, cohort, model)
@@ -297,37 +291,3 @@ def _adapted(plan: RoundPlan, config: Config, clip_norm: float | None, within: f
 def _reason(error: SafeGNNError) -> str:
     """Why a client has no upload, for the record, which names client and round itself."""
     return f"{error.phase}: {error.reason}" if isinstance(error, ProtocolError) else str(error)
-
-
-def _auditor(plan: RoundPlan) -> Encoder | None:
-    """What the audit takes from clients; None where noise hides what it would compare."""
-    if plan.noise.multiplier > 0:
-        return None
-    return plain_encoder if plan.engine == "plaintext" else AuditEncoder(plan.vectors)
-
-
-def _audit(
-    plan: RoundPlan, round: int, before: np.ndarray, after: Sequence[np.ndarray], audits: Sequence[PlainUpload]
-) -> tuple[float | None, float | None]:
-    """The largest difference from float64 aggregation of the same uploads, and its bound; None without an audit.
-
-    Args:
-        after: the released model, or that of every client that took part; none where nothing is aggregated.
-        audits: the plaintext of the uploads that were aggregated.
-
-    Raises:
-        ProtocolError: the bound is exceeded; nothing of the round has been recorded yet.
-    """
-    if not audits or not after:
-        return None, None
-    if plan.rule.personal:
-        expected: Sequence[np.ndarray] = list(float64_personal(before, plan.rule, audits)[1])
-    else:
-        expected = [float64_aggregate(before, plan.rule, plan.clip_norm, audits)]
-    largest = max(float(np.abs(upload.delta).max(initial=0.0)) for upload in audits)
-    bound = plan.error_bound(len(audits), largest)
-    difference = max(float(np.abs(own - exact).max()) for own, exact in zip(after, expected, strict=True))
-    if not difference <= bound:
-        reason = f"the model differs from float64 by {difference:.3g}, more than the bound {bound:.3g}"
-        raise ProtocolError(f"engine {plan.engine}", "audit", round, reason)
-    return difference, bound

@@ -20,15 +20,17 @@ from threadpoolctl import threadpool_limits
 
 from mpc_programs.rules import PROGRAMS, RULES, Range, RoundParameters
 from orchestrator.config import Config
+from orchestrator.coordinator.audit import float64_aggregate, float64_personal
 from orchestrator.coordinator.factory import create_engine
-from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate, float64_personal
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.two_servers import TwoServerEngine
 from orchestrator.errors import ConfigError
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.registry import METHODS
 from orchestrator.transport.channel import Position, accept, connect, listen
 from orchestrator.transport.tls import Identity, create_certificates
 from orchestrator.wire.envelope import Keypair
+from orchestrator.wire.message import Place
 
 __all__ = [
     "Contender",
@@ -213,15 +215,14 @@ def bench(
         for number in range(1, repeats + 2):
             engine.prepare(number, len(uploads))
             for slot, upload in enumerate(uploads):
-                update = upload.delta, upload.norm, upload.scores
-                sealed = engine.encoder(*update, number, slot, slot, reply_key=keypairs[slot].public_key)
+                sealed = engine.encoder(upload, Place(number, slot, slot), keypairs[slot].public_key)
                 engine.submit(number, slot, slot, sealed)
             result = engine.aggregate(number, range(rule.cohort))
             if rule.personal:
                 assert result.answers is not None
                 _, expected = float64_personal(model, rule, uploads)
-                places = ((result.answers[slot], keypairs[slot], number, slot, slot) for slot in range(rule.cohort))
-                released = np.stack([engine.decoder(*place) for place in places])
+                own = [(result.answers[slot], keypairs[slot], Place(number, slot, slot)) for slot in range(rule.cohort)]
+                released = np.stack([engine.decoder(*each) for each in own])
             else:
                 assert result.parameters is not None
                 expected = float64_aggregate(model, rule, clip_norm, uploads)
@@ -258,12 +259,12 @@ def bench(
     )
 
 
-def _upload(rng: np.random.Generator, rule: RoundParameters, parameters: int) -> PlainUpload:
+def _upload(rng: np.random.Generator, rule: RoundParameters, parameters: int) -> LocalUpdate:
     """An update that is clipped or not, and scores anywhere in their ranges."""
     delta = rng.normal(size=parameters)
     delta *= 2.0 ** rng.uniform(-4, 5) / np.linalg.norm(delta)
     scores = {name: _score(rng, limits) for name, limits in RULES[rule.rule].ranges(rule).items()}
-    return PlainUpload(delta, float(np.linalg.norm(delta)), scores)
+    return LocalUpdate(delta, float(np.linalg.norm(delta)), scores)
 
 
 def _score(rng: np.random.Generator, limits: Range) -> float | np.ndarray:

@@ -14,7 +14,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import Literal
 
-__all__ = ["HEADER_BYTES", "Header", "Kind", "message_bytes", "pack", "unpack"]
+__all__ = ["HEADER_BYTES", "Header", "Kind", "Place", "message_bytes", "pack", "unpack"]
 
 Kind = Literal["upload", "answer"]
 
@@ -24,6 +24,28 @@ _FORMATS: dict[Kind, bytes] = {"upload": b"SGNN-U 2", "answer": b"SGNN-A 2"}
 _HEADER = Struct("<8s16sQQQQ")  # as long as a number of words, so that vectors behind it are aligned
 
 HEADER_BYTES = _HEADER.size
+
+
+@dataclass(frozen=True)
+class Place:
+    """Whose update of which round.
+
+    Attributes:
+        round: global round, from 1.
+        slot: position in the cohort, from 0.
+        client: the client's number.
+    """
+
+    round: int
+    slot: int
+    client: int
+
+    def __str__(self) -> str:
+        return f"round {self.round}, client {self.client}"
+
+    def header(self, run: bytes, server: int) -> Header:
+        """Of a message to or from a server in this run."""
+        return Header(run, self.round, self.slot, self.client, server)
 
 
 @dataclass(frozen=True)

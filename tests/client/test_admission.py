@@ -9,18 +9,20 @@ from hypothesis import strategies as st
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.client.admission import admit
-from orchestrator.coordinator.plaintext import SimulatingEncoder
+from orchestrator.client.plain import SimulatingEncoder
 from orchestrator.errors import RangeError
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
+from orchestrator.wire.message import Place
 
 FORMAT = VectorFormat(25, 32, 6)
 PARAMETERS = RoundParameters("f2gnn", 3, fairness_max=2.0)
-PLACE = "round 3, client 7"
+PLACE = Place(3, 0, 7)
 GOOD = {"balance": 0.5, "fairness": 1.5}
 
 
 def admitted(delta, scores, confine):
-    return admit(FORMAT, PARAMETERS, np.array(delta), scores, confine=confine, place=PLACE)
+    return admit(FORMAT, PARAMETERS, LocalUpdate(np.array(delta), 0.0, scores), PLACE, confine=confine)
 
 
 BAD = [
@@ -76,7 +78,8 @@ def test_a_good_update_is_encoded_with_the_rules_scores_in_their_order(caplog):
 def test_a_vector_that_is_none_of_the_rules_is_refused(embedding, text):
     parameters = RoundParameters("fedpub", 2, embedding=3)
     with pytest.raises(RangeError, match=f"round 3, client 7: the embedding score .*{text}"):
-        admit(FORMAT, parameters, np.zeros(2), {"embedding": np.array(embedding)}, confine=False, place=PLACE)
+        update = LocalUpdate(np.zeros(2), 0.0, {"embedding": np.array(embedding)})
+        admit(FORMAT, parameters, update, PLACE, confine=False)
 
 
 def test_embeddings_of_norm_one_in_float32_and_zero_ones_are_taken():
@@ -85,12 +88,14 @@ def test_embeddings_of_norm_one_in_float32_and_zero_ones_are_taken():
         direction = rng.normal(size=128).astype(np.float32)
         embedding = (direction / np.linalg.norm(direction)).astype(np.float64)
         for score in (embedding, 0 * embedding):
-            _, values = admit(FORMAT, parameters, np.zeros(2), {"embedding": score}, confine=False, place=PLACE)
+            _, values = admit(
+                FORMAT, parameters, LocalUpdate(np.zeros(2), 0.0, {"embedding": score}), PLACE, confine=False
+            )
             np.testing.assert_array_equal(values["embedding"], score)
 
 
 def test_the_simulation_of_noise_takes_what_shares_would_hold():
     encoder = SimulatingEncoder(PARAMETERS, FORMAT)
-    upload = encoder(np.array([1.0, 2.0**-27]), 99.0, GOOD, 1, 0, 4)
+    upload = encoder(LocalUpdate(np.array([1.0, 2.0**-27]), 99.0, GOOD), Place(1, 0, 4))
     assert (list(upload.delta), upload.norm, upload.scores) == ([1.0, 0.0], 1.0, GOOD)
-    assert encoder(np.array([np.nan]), np.nan, GOOD, 1, 0, 4).norm == 0.0
+    assert encoder(LocalUpdate(np.array([np.nan]), np.nan, GOOD), Place(1, 0, 4)).norm == 0.0

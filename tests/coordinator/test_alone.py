@@ -13,7 +13,9 @@ from orchestrator.coordinator.engine import Aggregation, RoundCost
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.models import create_network
+from orchestrator.wire.message import Place
 from tests.class_graphs import class_graph
 
 LOCAL = ("method.name=local", "model.name=gcn-classifier", "evaluation.where=clients")
@@ -27,8 +29,8 @@ def test_local_training_has_it_whatever_the_engine(engine):
 def test_what_it_makes_of_an_update_is_nothing():
     engine = NoEngine()
     encoder = pickle.loads(pickle.dumps(engine.encoder))
-    assert encoder(np.ones(3), 1.0, {"embedding": np.ones(2)}, 1, 0, 5) is None
-    assert encoder(np.full(3, np.nan), np.inf, {}, 1, 0, 5, reply_key=b"key") is None
+    assert encoder(LocalUpdate(np.ones(3), 1.0, {"embedding": np.ones(2)}), Place(1, 0, 5)) is None
+    assert encoder(LocalUpdate(np.full(3, np.nan), np.inf, {}), Place(1, 0, 5), b"key") is None
 
 
 def test_a_round_releases_nothing_and_costs_nothing():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from orchestrator.config import load_config
-from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate
+from orchestrator.coordinator.audit import float64_aggregate
 from orchestrator.coordinator.round_plan import RoundPlan
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import SCALAR_BITS
 from orchestrator.server import aggregation
 from tests.server.test_aggregation import decode, round_on_shares, undithered
@@ -20,7 +21,7 @@ def play(q, deltas, clip_norm=None, *overrides):
     plan, name = RoundPlan.of(config), config.engine.program
     parameters, rng, model = plan.rule, np.random.default_rng(q), np.zeros(deltas.shape[1])
     uploads = [
-        PlainUpload(delta, float(np.linalg.norm(delta)), {"balance": rng.random(), "fairness": 2 * rng.random()})
+        LocalUpdate(delta, float(np.linalg.norm(delta)), {"balance": rng.random(), "fairness": 2 * rng.random()})
         for delta in deltas
     ]
     released = decode(

@@ -11,14 +11,15 @@ import pytest
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.coordinator import two_servers as engine_module
-from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate, float64_personal
+from orchestrator.coordinator.audit import float64_aggregate, float64_personal
 from orchestrator.coordinator.round_plan import Terms
 from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.errors import CohortError
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.server.aggregation import demand
 from orchestrator.wire.envelope import Keypair, seal
-from orchestrator.wire.message import HEADER_BYTES, Header, pack
+from orchestrator.wire.message import HEADER_BYTES, Header, Place, pack
 from orchestrator.wire.orders import Aggregate, Settle, Submit
 from orchestrator.wire.upload import share_update
 from tests.support import engine_of
@@ -48,11 +49,11 @@ class Running:
                 scores["embedding"] /= np.linalg.norm(scores["embedding"])
             else:
                 scores = {"balance": rng.random(), "fairness": rng.random() * parameters.fairness_max}
-            uploads.append(PlainUpload(delta, FORMAT.norm(FORMAT.encode_update(delta)), scores))
+            uploads.append(LocalUpdate(delta, FORMAT.norm(FORMAT.encode_update(delta)), scores))
         return uploads
 
     def seal(self, number, slot, client, upload, key=b""):
-        return self.engine.encoder(upload.delta, upload.norm, upload.scores, number, slot, client, reply_key=key)
+        return self.engine.encoder(upload, Place(number, slot, client), key)
 
     def round(self, bad, cohort=COHORT, terms=None):
         """One round in which `bad` maps slots to what makes another upload of (round, slot, client, good one).
@@ -363,7 +364,7 @@ class Personal(Running):
         rest = [slot for slot in range(size) if slot not in bad]
         assert list(result.answers) == rest
         decoder = self.engine.decoder
-        models = [decoder(result.answers[slot], keypairs[slot], number, slot, 10 + slot) for slot in rest]
+        models = [decoder(result.answers[slot], keypairs[slot], Place(number, slot, 10 + slot)) for slot in rest]
         if rest:
             _, expected = float64_personal(MODEL, PERSONAL, [plain[slot] for slot in rest])
             error = replace(PERSONAL, cohort=len(rest)).similarities.error_ulp * 2.0**-32

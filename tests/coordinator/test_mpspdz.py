@@ -21,8 +21,10 @@ import pytest
 from mpc_programs.rules import RoundParameters
 from orchestrator.coordinator.mpspdz import MpSpdzEngine
 from orchestrator.errors import ConfigError, PeerLostError, PeerTimeoutError
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.mpspdz import scratch
+from orchestrator.wire.message import Place
 from tests.mpspdz_standin import MEAN, write_certificate, write_party
 from tests.support import engine_of
 
@@ -54,7 +56,7 @@ def engine(standin, tmp_path, monkeypatch):
 
 def play(running, number=1):
     for slot in range(2):
-        sealed = running.encoder(np.full(8, 0.25 + slot), 4.0, {}, number, slot, slot)
+        sealed = running.encoder(LocalUpdate(np.full(8, 0.25 + slot), 4.0, {}), Place(number, slot, slot))
         running.submit(number, slot, slot, sealed)
     return running.aggregate(number, [0, 1])
 
@@ -255,6 +257,8 @@ PLAY = """
 import sys
 from pathlib import Path
 from orchestrator.mpspdz import scratch
+from orchestrator.wire.message import Place
+from orchestrator.methods.base import LocalUpdate
 from tests.coordinator.test_mpspdz import FORMAT, RULE, MpSpdzEngine, engine_of, play_from_start
 if __name__ == "__main__":
     home, folder = map(Path, sys.argv[1:])

@@ -9,11 +9,13 @@ import pytest
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.config import load_config
+from orchestrator.coordinator.audit import float64_aggregate
 from orchestrator.coordinator.mpspdz import MpSpdzEngine
-from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate
 from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.experiments.comparison import compare
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
+from orchestrator.wire.message import Place
 from tests.support import engine_of, round_plan
 
 FORMAT = VectorFormat(25, 32, 6)
@@ -35,7 +37,7 @@ def cohorts(rule, d=LENGTH):
         deltas = rng.normal(size=(q, d))
         deltas *= (lengths / np.linalg.norm(deltas, axis=1))[:, None]
         yield [
-            PlainUpload(
+            LocalUpdate(
                 delta, float(np.linalg.norm(delta)), {"balance": float(x), "fairness": float(y * rule.fairness_max)}
             )
             for delta, x, y in zip(deltas, b, f, strict=True)
@@ -44,7 +46,7 @@ def cohorts(rule, d=LENGTH):
 
 def play(engine, number, uploads):
     for slot, upload in enumerate(uploads):
-        engine.submit(number, slot, slot, engine.encoder(upload.delta, upload.norm, upload.scores, number, slot, slot))
+        engine.submit(number, slot, slot, engine.encoder(upload, Place(number, slot, slot)))
     return engine.aggregate(number, range(len(uploads)))
 
 
@@ -103,7 +105,7 @@ def test_a_round_goes_on_without_a_client_and_the_next_one_with_all(installation
         for number, uploads in enumerate(cohorts(rule), start=1):
             engine.prepare(number, 4)
             for slot, upload in enumerate(uploads):
-                first, second = engine.encoder(upload.delta, upload.norm, upload.scores, number, slot, slot)
+                first, second = engine.encoder(upload, Place(number, slot, slot))
                 bad = (number, slot) == (2, 1)
                 engine.submit(number, slot, slot, (first, second[:-1] + bytes([second[-1] ^ 1]) if bad else second))
             result, left = engine.aggregate(number, range(4)), [1] if number == 2 else []

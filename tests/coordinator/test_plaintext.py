@@ -9,20 +9,24 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.coordinator.plaintext import PlaintextEngine, PlainUpload, float64_aggregate, plain_encoder
+from orchestrator.client.plain import plain_encoder
+from orchestrator.coordinator.audit import float64_aggregate
+from orchestrator.coordinator.plaintext import PlaintextEngine
 from orchestrator.coordinator.round_plan import Terms
 from orchestrator.errors import CohortError, ConfigError, RangeError
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
+from orchestrator.wire.message import Place
 from tests.support import engine_of
 
 
-def make_uploads(cohort: int, size: int = 20, seed: int = 0) -> list[PlainUpload]:
+def make_uploads(cohort: int, size: int = 20, seed: int = 0) -> list[LocalUpdate]:
     rng = np.random.default_rng(seed)
     uploads = []
     for _ in range(cohort):
         delta = rng.normal(size=size)
         scores = {"balance": rng.uniform(), "fairness": rng.uniform(0, 2)}
-        uploads.append(PlainUpload(delta, float(np.linalg.norm(delta)), scores))
+        uploads.append(LocalUpdate(delta, float(np.linalg.norm(delta)), scores))
     return uploads
 
 
@@ -58,7 +62,7 @@ def test_the_released_model_is_the_papers(cohort, clip_norm, rule):
 @given(st.integers(1, 8), st.integers(0, 10**6), st.sampled_from(["f2gnn", "fedavg"]))
 def test_equal_updates_move_the_model_by_that_update(cohort, seed, rule):
     uploads = make_uploads(cohort, seed=seed)
-    same = [PlainUpload(uploads[0].delta, uploads[0].norm, upload.scores) for upload in uploads]
+    same = [LocalUpdate(uploads[0].delta, uploads[0].norm, upload.scores) for upload in uploads]
     released = float64_aggregate(np.ones(20), RoundParameters(rule, cohort), None, same)
     np.testing.assert_allclose(released, 1 - uploads[0].delta, rtol=0, atol=1e-9)
 
@@ -103,7 +107,7 @@ def test_rounds_may_have_any_size_and_terms_of_their_own():
 def test_dither_is_simulated_where_shares_are_and_nowhere_else():
     """The sum of two uniform ones of the whole range: a triangle, whose standard deviation is 1/sqrt(6) of its half."""
     vectors, d = VectorFormat(25, 32, 6), 20_000
-    upload = PlainUpload(np.full(d, 0.25), 1.0, {})
+    upload = LocalUpdate(np.full(d, 0.25), 1.0, {})
     for noise_stddev in (1.0, 0.0):
         engine = engine_of(PlaintextEngine, RoundParameters("fedavg", 1), clip_norm=1.0, noise_stddev=noise_stddev)
         engine.prepare(1, 1, Terms(1.0))  # a round without the noise that would hide the dither
@@ -131,11 +135,11 @@ def test_rounds_build_on_each_other_and_the_given_model_is_not_touched():
     assert (second.cost.upload_bytes, second.cost.download_bytes, second.cost.online_bytes) == (160, 160, (0, 0))
 
 
-def make_personal(cohort: int, seed: int = 0) -> list[PlainUpload]:
+def make_personal(cohort: int, seed: int = 0) -> list[LocalUpdate]:
     rng = np.random.default_rng(seed)
     embeddings = rng.normal(size=(cohort, 4))
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-    return [PlainUpload(rng.normal(size=20), 1.0, {"embedding": embedding}) for embedding in embeddings]
+    return [LocalUpdate(rng.normal(size=20), 1.0, {"embedding": embedding}) for embedding in embeddings]
 
 
 @pytest.mark.parametrize("cohort", [1, 2, 3, 10, 30])
@@ -152,7 +156,7 @@ def test_a_personal_rule_gives_every_client_its_own_weighted_sum(cohort):
         assert result.parameters is None and len(result.answers) == cohort
         np.testing.assert_allclose(result.weights, expected, rtol=0, atol=1e-8)
         for slot, answer in result.answers.items():
-            own = engine.decoder(answer, None, number, slot, 10 + slot)
+            own = engine.decoder(answer, None, Place(number, slot, 10 + slot))
             np.testing.assert_allclose(own, expected[slot] @ trained, rtol=0, atol=1e-7)
         assert (result.cost.upload_bytes, result.cost.download_bytes) == (160, 160)
 
@@ -185,7 +189,7 @@ def test_a_personal_rule_neither_clips_nor_adds_noise(terms):
 
 def test_an_embedding_that_is_not_finite_is_refused_with_its_client():
     with pytest.raises(RangeError, match="round 3, client 7"):
-        plain_encoder(np.zeros(3), 0.0, {"embedding": np.array([0.0, np.nan])}, 3, 0, 7)
+        plain_encoder(LocalUpdate(np.zeros(3), 0.0, {"embedding": np.array([0.0, np.nan])}), Place(3, 0, 7))
 
 
 def test_noise_has_the_variance_of_both_servers_and_is_not_repeated():
@@ -194,7 +198,7 @@ def test_noise_has_the_variance_of_both_servers_and_is_not_repeated():
     for _ in range(2):
         with engine_of(PlaintextEngine, parameters, clip_norm=0.5, noise_stddev=0.3) as engine:
             engine.start(np.zeros(size))
-            released.append(run(engine, None, [PlainUpload(np.zeros(size), 0.0, {})]).parameters)
+            released.append(run(engine, None, [LocalUpdate(np.zeros(size), 0.0, {})]).parameters)
     stddev = 2**0.5 * 0.3
     for noise in released:
         assert abs(noise.mean()) < 5 * stddev / size**0.5
@@ -212,11 +216,11 @@ def test_an_update_that_is_not_finite_is_refused_with_its_client(value, where):
         "score": {"scores": {"b": value}},
     }[where]
     with pytest.raises(RangeError, match="round 3, client 7"):
-        plain_encoder(**arguments, round=3, slot=0, client=7)
+        plain_encoder(LocalUpdate(**arguments), Place(3, 0, 7))
 
 
 def test_a_finite_update_passes_unchanged():
-    upload = plain_encoder(np.arange(3.0), 2.5, {"balance": 0.5}, 1, 0, 4)
+    upload = plain_encoder(LocalUpdate(np.arange(3.0), 2.5, {"balance": 0.5}), Place(1, 0, 4))
     np.testing.assert_array_equal(upload.delta, [0, 1, 2])
     assert (upload.norm, upload.scores) == (2.5, {"balance": 0.5})
 
@@ -226,12 +230,12 @@ def test_a_finite_update_passes_unchanged():
     [
         None,
         (b"envelope", b"envelope"),
-        PlainUpload(np.zeros(19), 0.0, {"balance": 0.5, "fairness": 0.5}),
-        PlainUpload(np.full(20, np.nan), 1.0, {"balance": 0.5, "fairness": 0.5}),
-        PlainUpload(np.zeros(20), np.inf, {"balance": 0.5, "fairness": 0.5}),
-        PlainUpload(np.zeros(20), 1.0, {"balance": 0.5}),
-        PlainUpload(np.zeros(20), 1.0, {"balance": 0.5, "fairness": np.zeros(2)}),
-        PlainUpload(np.zeros(20), 1.0, {"balance": 0.5, "fairness": np.nan}),
+        LocalUpdate(np.zeros(19), 0.0, {"balance": 0.5, "fairness": 0.5}),
+        LocalUpdate(np.full(20, np.nan), 1.0, {"balance": 0.5, "fairness": 0.5}),
+        LocalUpdate(np.zeros(20), np.inf, {"balance": 0.5, "fairness": 0.5}),
+        LocalUpdate(np.zeros(20), 1.0, {"balance": 0.5}),
+        LocalUpdate(np.zeros(20), 1.0, {"balance": 0.5, "fairness": np.zeros(2)}),
+        LocalUpdate(np.zeros(20), 1.0, {"balance": 0.5, "fairness": np.nan}),
     ],
 )
 def test_what_is_no_update_costs_its_client_alone(bad):
@@ -259,7 +263,7 @@ def test_a_personal_round_goes_on_with_fewer():
     rng = np.random.default_rng(3)
     embeddings = rng.normal(size=(4, 3))
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-    uploads = [PlainUpload(rng.normal(size=5), 1.0, {"embedding": embedding}) for embedding in embeddings]
+    uploads = [LocalUpdate(rng.normal(size=5), 1.0, {"embedding": embedding}) for embedding in embeddings]
     engine = PlaintextEngine(RoundParameters("fedpub", 4, embedding=3, similarity=2.5))
     engine.start(np.zeros(5))
     result, rest = run(engine, None, [uploads[0], None, *uploads[2:]]), [0, 2, 3]

@@ -14,8 +14,8 @@ import pytest
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.config import load_config
+from orchestrator.coordinator.audit import float64_aggregate, float64_personal
 from orchestrator.coordinator.factory import create_engine
-from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate, float64_personal
 from orchestrator.coordinator.round_plan import RoundPlan, Terms
 from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.errors import (
@@ -26,9 +26,11 @@ from orchestrator.errors import (
     ProtocolError,
     RangeError,
 )
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.transport.tls import create_certificates
 from orchestrator.wire.envelope import Keypair
+from orchestrator.wire.message import Place
 from orchestrator.wire.orders import Aggregate, Prepare, Submit
 from tests.support import engine_of
 
@@ -52,7 +54,7 @@ def uploads(seed):
     rng = np.random.default_rng(seed)
     deltas = [rng.normal(size=len(MODEL)) * scale for scale in (0.05, 0.5)]
     return [
-        PlainUpload(
+        LocalUpdate(
             delta, FORMAT.norm(FORMAT.encode_update(delta)), {"balance": rng.random(), "fairness": rng.random()}
         )
         for delta in deltas
@@ -62,7 +64,7 @@ def uploads(seed):
 def play(running, number, plain=None, cohort=(4, 7)):
     """One whole round; returns the aggregation."""
     for slot, upload in enumerate(uploads(number) if plain is None else plain):
-        sealed = running.encoder(upload.delta, upload.norm, upload.scores, number, slot, cohort[slot])
+        sealed = running.encoder(upload, Place(number, slot, cohort[slot]))
         running.submit(number, slot, cohort[slot], sealed)
     return running.aggregate(number, list(cohort))
 
@@ -110,7 +112,7 @@ def test_noise_is_added_by_both_servers():
     parameters = RoundParameters("fedavg", 1, ratio_max=64.0)
     with engine_of(EmbeddedEngine, parameters, FORMAT, clip_norm=1.0, noise_stddev=stddev, timeout_sec=20.0) as noisy:
         noisy.start(np.zeros(d))
-        sealed = noisy.encoder(np.zeros(d), 0.0, {}, 1, 0, 0)
+        sealed = noisy.encoder(LocalUpdate(np.zeros(d), 0.0, {}), Place(1, 0, 0))
         noisy.submit(1, 0, 0, sealed)
         noise = noisy.aggregate(1, [0]).parameters
     total = 2**0.5 * stddev
@@ -397,7 +399,7 @@ def test_an_orchestrator_that_contradicts_itself_ends_the_round(number, cohort, 
         refusing.start(MODEL)
         refusing.prepare(1, 2)
         for slot, (upload, client) in enumerate(zip(uploads(1), (4, 7), strict=True)):
-            sealed = refusing.encoder(upload.delta, upload.norm, upload.scores, number, slot, client)
+            sealed = refusing.encoder(upload, Place(number, slot, client))
             refusing.submit(number, slot, client, sealed)
         refusing.aggregate(1, cohort)
 
@@ -418,7 +420,7 @@ def test_servers_that_disagree_on_the_cohort_stop_before_computing():
         for k, channel in enumerate(split._channels.values()):
             cohort = [4, 7 + k]
             for slot, client in enumerate(cohort):
-                sealed = split.encoder(plain[slot].delta, plain[slot].norm, plain[slot].scores, 1, slot, client)
+                sealed = split.encoder(plain[slot], Place(1, slot, client))
                 split._send(Submit(1, slot, client, sealed[k]), channel)
             split._send(Aggregate(1, cohort), channel)
         split._collect("result")
@@ -429,7 +431,7 @@ def test_a_model_that_leaves_the_range_is_refused():
     with engine_of(EmbeddedEngine, parameters, FORMAT, timeout_sec=20.0) as growing:
         growing.start(np.array([31.0]))
         delta = np.array([-20.0])
-        growing.submit(1, 0, 0, growing.encoder(delta, 20.0, {}, 1, 0, 0))
+        growing.submit(1, 0, 0, growing.encoder(LocalUpdate(delta, 20.0, {}), Place(1, 0, 0)))
         with pytest.raises(RangeError, match=r"sharing\.integer_bits"):
             growing.aggregate(1, [0])
 
@@ -443,7 +445,7 @@ def test_clients_refuse_what_cannot_be_shared(running):
         ([0.1], 0.1, {"balance": 0.5, "fairness": float("nan")}, "fairness score lies outside"),
     ):
         with pytest.raises(RangeError, match=text):
-            running.encoder(np.array(delta), norm, scores, 1, 0, 9)
+            running.encoder(LocalUpdate(np.array(delta), norm, scores), Place(1, 0, 9))
 
 
 PERSONAL = RoundParameters("fedpub", 3, embedding=4)
@@ -457,7 +459,7 @@ def personal_uploads(seed, size=3):
     rng = np.random.default_rng(seed)
     embeddings = rng.normal(size=(size, 4))
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-    return [PlainUpload(rng.normal(size=len(MODEL)), 1.0, {"embedding": embedding}) for embedding in embeddings]
+    return [LocalUpdate(rng.normal(size=len(MODEL)), 1.0, {"embedding": embedding}) for embedding in embeddings]
 
 
 def play_personal(running, number, size=3, keypairs=None):
@@ -466,11 +468,11 @@ def play_personal(running, number, size=3, keypairs=None):
     for slot, upload in enumerate(personal_uploads(number, size)):
         place = (number, slot, 10 + slot)
         key = keypairs[slot].public_key
-        running.submit(*place, running.encoder(upload.delta, upload.norm, upload.scores, *place, reply_key=key))
+        running.submit(*place, running.encoder(upload, Place(*place), key))
     result = running.aggregate(number, range(10, 10 + size))
     decoder = pickle.loads(pickle.dumps(running.decoder))
     answers = result.answers.items()
-    return result, [decoder(answer, keypairs[slot], number, slot, 10 + slot) for slot, answer in answers]
+    return result, [decoder(answer, keypairs[slot], Place(number, slot, 10 + slot)) for slot, answer in answers]
 
 
 def check_personal(models, number, size=3):
@@ -514,12 +516,12 @@ def test_an_answer_is_for_its_client_and_round_alone():
             others = [keypairs[k] for k in range(3) if k != slot] + [Keypair()]
             for keypair in others:
                 with pytest.raises(DisagreementError, match=r"server 0: .* sealed to another key"):
-                    decoder(answers[0][slot], keypair, 1, slot, 10 + slot)
+                    decoder(answers[0][slot], keypair, Place(1, slot, 10 + slot))
         with pytest.raises(DisagreementError, match="another round 1 instead of 2"):
-            decoder(answers[0][1], keypairs[1], 2, 1, 11)
+            decoder(answers[0][1], keypairs[1], Place(2, 1, 11))
         running.start(MODEL)
         with pytest.raises(DisagreementError, match="another run"):
-            running.decoder(answers[1][1], keypairs[1], 2, 1, 11)
+            running.decoder(answers[1][1], keypairs[1], Place(2, 1, 11))
 
 
 @pytest.mark.parametrize("role", ["server 0", "server 1"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mpc_programs.arithmetic import CLAMP, clip_factors, divide, exp, maximum, softmax, thresholds
 from mpc_programs.lockstep import run_locally
-from orchestrator.coordinator.plaintext import Float64
+from orchestrator.mpc.float64 import Float64
 from tests.support import compute, share
 
 ULP = 2.0**-32

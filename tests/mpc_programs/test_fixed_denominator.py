@@ -14,8 +14,8 @@ from mpc_programs.arithmetic import EXP_MAX
 from mpc_programs.fixed_denominator import FixedDenominator
 from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RULES, RoundParameters, factors
-from orchestrator.coordinator.plaintext import Float64
 from orchestrator.mpc.fixed_point import clip_error
+from orchestrator.mpc.float64 import Float64
 from orchestrator.server.aggregation import demand
 from tests.support import compute, share
 

@@ -5,8 +5,8 @@ import pytest
 
 from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RoundParameters, factors, score_names
-from orchestrator.coordinator.plaintext import Float64
 from orchestrator.mpc.fixed_point import clip_error, softmax_error
+from orchestrator.mpc.float64 import Float64
 from orchestrator.server.aggregation import demand, secret_factors
 from tests.support import compute, share
 

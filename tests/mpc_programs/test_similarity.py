@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpc_programs.arithmetic import CLAMP
 from mpc_programs.lockstep import run_locally
 from mpc_programs.similarity import Similarity
-from orchestrator.coordinator.plaintext import Float64
+from orchestrator.mpc.float64 import Float64
 from orchestrator.server.aggregation import demand
 from tests.support import compute, share
 

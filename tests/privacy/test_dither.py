@@ -6,9 +6,11 @@ from scipy.stats import chisquare
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.coordinator.two_servers import EmbeddedEngine
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.privacy.dither import dither_ring64
 from orchestrator.wire.envelope import Keypair
+from orchestrator.wire.message import Place
 
 FORMAT = VectorFormat(update_bits=25, weight_bits=32, integer_bits=6)
 COUNT = 20_000
@@ -84,10 +86,15 @@ def test_every_clients_own_model_is_dithered_for_itself():
         for number in (1, 2):
             for slot, keypair in enumerate(keypairs):
                 update = np.zeros(COUNT), 0.0, {"embedding": np.array([1.0, 0.0])}
-                engine.submit(number, slot, slot, engine.encoder(*update, number, slot, slot, keypair.public_key))
+                engine.submit(
+                    number,
+                    slot,
+                    slot,
+                    engine.encoder(LocalUpdate(*update), Place(number, slot, slot), keypair.public_key),
+                )
             answers = engine.aggregate(number, range(3)).answers
             for slot, (answer, keypair) in enumerate(zip(answers, keypairs, strict=True)):
-                models.append(engine.decoder(answer, keypair, number, slot, slot))
+                models.append(engine.decoder(answer, keypair, Place(number, slot, slot)))
     added = np.array(models)
     assert np.abs(added).max() <= FORMAT.dither_bound
     assert np.abs(added.std(axis=1) / (FORMAT.dither_bound / 6**0.5) - 1).max() < 0.03  # the sum of two uniform ones

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate, float64_personal
+from orchestrator.coordinator.audit import float64_aggregate, float64_personal
 from orchestrator.coordinator.two_servers import EmbeddedEngine
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.privacy.dither import dither_ring64
 from orchestrator.wire.envelope import Keypair
+from orchestrator.wire.message import Place
 from tests.privacy.lattice_attack import exact, residual, rounded
 
 FORMAT = VectorFormat(update_bits=25, weight_bits=32, integer_bits=6)
@@ -67,10 +69,10 @@ def play(case, dither=True):
             scores = {"balance": rng.random(), "fairness": 2 * rng.random()}
             if parameters.personal:
                 scores = {"embedding": direction / np.linalg.norm(direction)}
-            upload = PlainUpload(np.ldexp(update, -25), 1.0, scores)
+            upload = LocalUpdate(np.ldexp(update, -25), 1.0, scores)
             place = (1, slot, slot)
             key = keypairs[slot].public_key if parameters.personal else b""
-            engine.submit(*place, engine.encoder(upload.delta, upload.norm, scores, *place, reply_key=key))
+            engine.submit(*place, engine.encoder(LocalUpdate(upload.delta, upload.norm, scores), Place(*place), key))
             uploads.append(upload)
         result = engine.aggregate(1, range(case.q))
         if parameters.personal:

@@ -13,9 +13,11 @@ from scipy.special import softmax
 
 from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RULES, RoundParameters
-from orchestrator.coordinator.plaintext import Float64, PlainUpload, float64_aggregate
+from orchestrator.coordinator.audit import float64_aggregate
 from orchestrator.errors import ConfigError
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
+from orchestrator.mpc.float64 import Float64
 from orchestrator.privacy.sensitivity import (
     dropout_bound,
     fixed_weight,
@@ -242,7 +244,7 @@ def test_the_sensitivity_holds_for_every_size_that_may_be_left(rule):
 
     def upload(sign, scores):
         delta = np.array([3.0 * sign, 0.0])
-        return PlainUpload(delta, 3.0, {"balance": float(scores[0]), "fairness": 2.0 * scores[1]})
+        return LocalUpdate(delta, 3.0, {"balance": float(scores[0]), "fairness": 2.0 * scores[1]})
 
     for _ in range(400):
         size = rng.integers(least, q + 1)
@@ -317,7 +319,7 @@ def test_the_bound_is_for_the_aggregate_that_is_computed():
 
         def upload(sign, scores, direction=direction):
             delta = sign * direction * rng.choice([0.5, 3.0])  # at the clip norm, and beyond it
-            return PlainUpload(delta, float(np.linalg.norm(delta)), {"balance": scores[0], "fairness": 2 * scores[1]})
+            return LocalUpdate(delta, float(np.linalg.norm(delta)), {"balance": scores[0], "fairness": 2 * scores[1]})
 
         others = [upload(rng.choice([-1, 1]), rng.integers(0, 2, 2)) for _ in range(q - 1)]
         first = [*others, upload(1, (1, 1))]
@@ -436,7 +438,7 @@ def test_removing_a_client_of_a_poisson_cohort_moves_the_aggregate_by_at_most_th
     def upload():
         delta = rng.normal(size=8) * rng.choice([0.01, 1.0])
         scores = {"balance": float(rng.integers(0, 2)), "fairness": 2.0 * rng.integers(0, 2)}
-        return PlainUpload(delta, float(np.linalg.norm(delta)), scores)
+        return LocalUpdate(delta, float(np.linalg.norm(delta)), scores)
 
     for _ in range(200):
         cohort = [upload() for _ in range(rng.integers(1, 3 * m))]

@@ -8,7 +8,8 @@ from scipy.stats import chisquare
 
 from mpc_programs.lockstep import run_pair
 from mpc_programs.rules import RULES, RoundParameters
-from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate, float64_personal
+from orchestrator.coordinator.audit import float64_aggregate, float64_personal
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc import openings
 from orchestrator.mpc.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat
 from orchestrator.mpc.offline.correlations import Batch, Demand, Tally, deal
@@ -65,7 +66,7 @@ def make_uploads(q, d, seed, largest=1.0):
         delta = rng.normal(size=d)
         delta *= rng.random() * largest / np.linalg.norm(delta)
         uploads.append(
-            PlainUpload(delta, float(np.linalg.norm(delta)), {"balance": rng.random(), "fairness": 2 * rng.random()})
+            LocalUpdate(delta, float(np.linalg.norm(delta)), {"balance": rng.random(), "fairness": 2 * rng.random()})
         )
     return uploads
 
@@ -85,7 +86,7 @@ def test_the_new_model_equals_float64_within_the_bound(q, rule, clip_norm, progr
     model = np.random.default_rng(1).normal(size=d)
     uploads = make_uploads(q, d, seed=q)
     if rule == "fedavg":
-        uploads = [PlainUpload(upload.delta, upload.norm, {}) for upload in uploads]
+        uploads = [LocalUpdate(upload.delta, upload.norm, {}) for upload in uploads]
     shares, rounds, _ = round_on_shares(parameters, model, uploads, clip_norm, program=program)
     result = decode(shares)
     expected = float64_aggregate(model, parameters, clip_norm, uploads)
@@ -102,7 +103,7 @@ def make_personal(q, d, seed, m=8, largest=1.0):
         embedding = rng.normal(size=m)
         delta = rng.uniform(-largest, largest, size=d)
         scores = {"embedding": embedding / np.linalg.norm(embedding)}
-        uploads.append(PlainUpload(delta, float(np.linalg.norm(delta)), scores))
+        uploads.append(LocalUpdate(delta, float(np.linalg.norm(delta)), scores))
     return uploads
 
 
@@ -172,7 +173,7 @@ def test_a_clipped_update_moves_the_model_by_at_most_the_clip_norm():
     for norm in (0.0, 0.1, 0.25, 0.2500001, 10.0, 63.9):
         delta = np.zeros(d)
         delta[7] = norm
-        result = decode(round_on_shares(parameters, np.zeros(d), [PlainUpload(delta, norm, {})], clip_norm)[0])
+        result = decode(round_on_shares(parameters, np.zeros(d), [LocalUpdate(delta, norm, {})], clip_norm)[0])
         bound = undithered(FORMAT.error_bound(1, norm))
         assert np.linalg.norm(result) <= clip_norm + bound
         assert result[7] == pytest.approx(-min(norm, clip_norm), abs=bound)
@@ -223,13 +224,13 @@ def p_values(recorded):
 
 def f2gnn_round():
     """Wide scores and clipping, so that every kind of protocol takes part; inputs that would show if unmasked."""
-    uploads = [PlainUpload(np.full(3, 0.5), 0.8660254, {"balance": 1.0, "fairness": 2.0})] * 2
+    uploads = [LocalUpdate(np.full(3, 0.5), 0.8660254, {"balance": 1.0, "fairness": 2.0})] * 2
     return RoundParameters("f2gnn", 2, fairness_max=100.0, ratio_max=4.0), uploads, 1.0
 
 
 def fedpub_round():
     embedding = {"embedding": np.array([0.6, 0.8])}
-    return RoundParameters("fedpub", 2, embedding=2), [PlainUpload(np.full(3, 0.5), 0.8660254, embedding)] * 2, None
+    return RoundParameters("fedpub", 2, embedding=2), [LocalUpdate(np.full(3, 0.5), 0.8660254, embedding)] * 2, None
 
 
 def run_many(monkeypatch, runs, sources=None, program="assisted", inputs=f2gnn_round):

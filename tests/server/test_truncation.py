@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.coordinator.plaintext import PlainUpload
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc import shared_arithmetic
 from orchestrator.mpc.offline.correlations import Tally
 from orchestrator.mpc.ring import signed128, truncate
@@ -59,7 +59,7 @@ def make_uploads(q, width, kind, norm=0.5):
         "apart": (np.arange(q) == 0, width * (np.arange(q) == q - 1)),
     }[kind]
     scores = [{"balance": float(b), "fairness": float(f)} for b, f in zip(balance, fairness, strict=True)]
-    return [PlainUpload(np.full(2, norm / 2**0.5), norm, score) for score in scores]
+    return [LocalUpdate(np.full(2, norm / 2**0.5), norm, score) for score in scores]
 
 
 RULES = [

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from mpc_programs.rules import RoundParameters
 from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.errors import DisagreementError
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.mpc.shares import VectorShare
 from orchestrator.server.base import EmbeddedServer
+from orchestrator.wire.message import Place
 from orchestrator.wire.orders import Aggregate, Announcement, Prepare, Settle, Setup, Submit, parse
 from orchestrator.wire.upload import Layout
 from tests.support import engine_of
@@ -189,7 +191,9 @@ def test_parameters_that_nothing_can_be_computed_with_are_the_orchestrators_faul
         engine._send(Prepare(1, engine._announced))
         engine._prepared = 1
         for slot in range(3):
-            sealed = engine.encoder(np.zeros(10), 0.0, {"balance": 0.5, "fairness": 0.5}, 1, slot, slot)
+            sealed = engine.encoder(
+                LocalUpdate(np.zeros(10), 0.0, {"balance": 0.5, "fairness": 0.5}), Place(1, slot, slot)
+            )
             engine.submit(1, slot, slot, sealed)
         with pytest.raises(DisagreementError, match="announced parameters that nothing can be computed") as caught:
             engine.aggregate(1, [0, 1, 2])
