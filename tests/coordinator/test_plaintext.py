@@ -239,7 +239,7 @@ def test_a_finite_update_passes_unchanged():
     ],
 )
 def test_what_is_no_update_costs_its_client_alone(bad):
-    engine, uploads, model = PlaintextEngine(RoundParameters("f2gnn", 3)), make_uploads(3), np.zeros(20)
+    engine, uploads, model = engine_of(PlaintextEngine, RoundParameters("f2gnn", 3)), make_uploads(3), np.zeros(20)
     engine.start(model)
     result = run(engine, model, [uploads[0], bad, uploads[2]])
     assert list(result.left_out) == [1] and "no update of this model" in result.left_out[1]
@@ -249,7 +249,7 @@ def test_what_is_no_update_costs_its_client_alone(bad):
 
 
 def test_too_few_are_an_error_and_the_next_round_works():
-    engine, uploads = PlaintextEngine(RoundParameters("f2gnn", 3), min_cohort=2), make_uploads(3)
+    engine, uploads = engine_of(PlaintextEngine, RoundParameters("f2gnn", 3), min_cohort=2), make_uploads(3)
     engine.start(np.zeros(20))
     with pytest.raises(CohortError, match=r"clients 11, 12: .* no update .*; 1 of 3 clients remain, .* = 2"):
         run(engine, None, [uploads[0], None, None])
@@ -264,7 +264,7 @@ def test_a_personal_round_goes_on_with_fewer():
     embeddings = rng.normal(size=(4, 3))
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
     uploads = [LocalUpdate(rng.normal(size=5), 1.0, {"embedding": embedding}) for embedding in embeddings]
-    engine = PlaintextEngine(RoundParameters("fedpub", 4, embedding=3, similarity=2.5))
+    engine = engine_of(PlaintextEngine, RoundParameters("fedpub", 4, embedding=3, similarity=2.5))
     engine.start(np.zeros(5))
     result, rest = run(engine, None, [uploads[0], None, *uploads[2:]]), [0, 2, 3]
     expected = softmax(2.5 * embeddings[rest] @ embeddings[rest].T, axis=1)

@@ -11,6 +11,7 @@ from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.privacy.dither import dither_ring64
 from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.message import Place
+from tests.support import engine_of
 
 FORMAT = VectorFormat(update_bits=25, weight_bits=32, integer_bits=6)
 COUNT = 20_000
@@ -58,7 +59,7 @@ def test_each_call_draws_a_fresh_one():
 def test_each_server_dithers_the_common_model_in_every_round():
     """In a round without clients a server's share is its share of the model and what it adds."""
     shares = []
-    with EmbeddedEngine(RoundParameters("fedavg", 1), FORMAT, timeout_sec=20.0) as engine:
+    with engine_of(EmbeddedEngine, RoundParameters("fedavg", 1), FORMAT, timeout_sec=20.0) as engine:
         engine.start(np.zeros(COUNT))
         collect = engine._collect
 
@@ -81,19 +82,15 @@ def test_every_clients_own_model_is_dithered_for_itself():
     """Clients with the same update: what their models differ by is dither, of both servers' in each."""
     rule, keypairs = RoundParameters("fedpub", 3, embedding=2), [Keypair() for _ in range(3)]
     models = []
-    with EmbeddedEngine(rule, FORMAT, timeout_sec=20.0) as engine:
+    with engine_of(EmbeddedEngine, rule, FORMAT, timeout_sec=20.0) as engine:
         engine.start(np.zeros(COUNT))
         for number in (1, 2):
             for slot, keypair in enumerate(keypairs):
-                update = np.zeros(COUNT), 0.0, {"embedding": np.array([1.0, 0.0])}
-                engine.submit(
-                    number,
-                    slot,
-                    slot,
-                    engine.encoder(LocalUpdate(*update), Place(number, slot, slot), keypair.public_key),
-                )
+                update = LocalUpdate(np.zeros(COUNT), 0.0, {"embedding": np.array([1.0, 0.0])})
+                sealed = engine.encoder(update, Place(number, slot, slot), keypair.public_key)
+                engine.submit(number, slot, slot, sealed)
             answers = engine.aggregate(number, range(3)).answers
-            for slot, (answer, keypair) in enumerate(zip(answers, keypairs, strict=True)):
+            for slot, (answer, keypair) in enumerate(zip(answers.values(), keypairs, strict=True)):
                 models.append(engine.decoder(answer, keypair, Place(number, slot, slot)))
     added = np.array(models)
     assert np.abs(added).max() <= FORMAT.dither_bound

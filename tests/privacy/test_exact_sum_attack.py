@@ -21,6 +21,7 @@ from orchestrator.privacy.dither import dither_ring64
 from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.message import Place
 from tests.privacy.lattice_attack import exact, residual, rounded
+from tests.support import engine_of
 
 FORMAT = VectorFormat(update_bits=25, weight_bits=32, integer_bits=6)
 EXACT = {f"server {k}": [sys.executable, str(Path(__file__).with_name("exact_server.py"))] for k in (0, 1)}
@@ -62,7 +63,7 @@ def play(case, dither=True):
     rng, updates = np.random.default_rng(1), make_updates(case)
     parameters = RoundParameters(case.rule, case.q, embedding=4 if case.rule == "fedpub" else 0)
     start, keypairs, uploads = np.zeros(case.d), [Keypair() for _ in updates], []
-    with EmbeddedEngine(parameters, FORMAT, timeout_sec=20.0, commands=None if dither else EXACT) as engine:
+    with engine_of(EmbeddedEngine, parameters, FORMAT, timeout_sec=20.0, commands=None if dither else EXACT) as engine:
         engine.start(start)
         for slot, update in enumerate(updates):
             direction = rng.normal(size=4)
@@ -72,12 +73,12 @@ def play(case, dither=True):
             upload = LocalUpdate(np.ldexp(update, -25), 1.0, scores)
             place = (1, slot, slot)
             key = keypairs[slot].public_key if parameters.personal else b""
-            engine.submit(*place, engine.encoder(LocalUpdate(upload.delta, upload.norm, scores), Place(*place), key))
+            engine.submit(*place, engine.encoder(upload, Place(*place), key))
             uploads.append(upload)
         result = engine.aggregate(1, range(case.q))
         if parameters.personal:
-            own = enumerate(zip(result.answers[: case.colluders], keypairs, strict=False))
-            released = [engine.decoder(*pair, 1, slot, slot) for slot, pair in own]
+            own = [(result.answers[slot], keypairs[slot], Place(1, slot, slot)) for slot in range(case.colluders)]
+            released = [engine.decoder(*each) for each in own]
             weights = float64_personal(start, parameters, uploads)[0][: case.colluders]
         else:
             released = [result.parameters]
