@@ -34,7 +34,7 @@ def test_help_is_no_failure(safegnn, arguments):
         (("data", "fetch"), "nba, german, pokec-z, pokec-n, cora or citeseer"),
         (("data", "info"), "a preset: demo"),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_help_says_what_an_argument_is(safegnn, monkeypatch, command, text):
     monkeypatch.setenv("COLUMNS", "200")

@@ -98,7 +98,9 @@ def test_data_that_are_there_are_taken():
     assert configuration("table2", ("synthetic",)) == (load_config(("synthetic",)), "")
 
 
-@pytest.mark.parametrize(("presets", "more"), [(("nba",), []), (("pokec-n",), ["data.name=nba"])])
+@pytest.mark.parametrize(
+    ("presets", "more"), [(("nba",), []), (("pokec-n",), ["data.name=nba"]), (("synthetic",), ["data.name=pokec-n"])]
+)
 def test_data_without_stand_in_are_missing(tmp_path, presets, more):
     with pytest.raises(DataError):
         configuration("table2", presets, None, [f"data.dir='{tmp_path}'", *more])
