@@ -27,7 +27,7 @@ class Method:
 
 
 METHODS: Mapping[str, Method] = {
-    "f2gnn": Method("orchestrator.methods.f2gnn:F2GNN", "f2gnn", ("gcn",)),
+    "f2gnn": Method("orchestrator.methods.f2gnn:F2GNN", "f2gnn", ("gcn", "own")),
     "fedavg": Method("orchestrator.methods.fedavg:FedAvg", "fedavg"),
     "local": Method("orchestrator.methods.local_only:Alone", None, personal=True),
     "fedpub": Method("orchestrator.methods.fedpub:FedPub", "fedpub", ("gcn-classifier",), personal=True),
