@@ -133,6 +133,7 @@ def train(
     observe: Callable[[RoundResult], None] = lambda result: None,
     announce: Callable[[str], None] = lambda text: None,
     graph: Graph | None = None,
+    clients: Sequence[Graph] | None = None,
     engine: Engine | None = None,
 ) -> np.ndarray:
     """Run the configured rounds, or as many as the privacy budget allows; returns the final model, float64 (d,).
@@ -146,7 +147,7 @@ def train(
             protection that the engine gives.
         observe: called after every round.
         announce: called with what goes on before the first round, where that takes time.
-        graph, engine: instead of what the configuration names, for callers that have them already.
+        graph, clients, engine: instead of what the configuration names, for callers that have them already.
 
     Raises:
         SafeGNNError: with one line; the last checkpoint stands.
@@ -156,7 +157,7 @@ def train(
     if engine is not None and engine.plan != plan:
         raise ConfigError("engine: it was made from another plan than the settings': its noise would not be theirs")
     graph = graph or load_graph(config.data, config.seed)
-    clients = client_graphs(graph, config.clients, config.seed)
+    clients = clients or client_graphs(graph, config.clients, config.seed)
     network = create_network(graph.num_features, graph.classes, config.model)
     log = _tensorboard(folder) if config.run.tensorboard else lambda result: None
     checkpoint = folder.load() if resume else None

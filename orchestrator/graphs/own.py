@@ -128,10 +128,10 @@ class OwnData:
         nodes: pd.DataFrame,
         edges: pd.DataFrame,
         *,
-        id: Hashable,
-        label: Hashable,
-        sensitive: Hashable | None = None,
-        drop: Sequence[Hashable] = (),
+        id: str,
+        label: str,
+        sensitive: str | None = None,
+        drop: Sequence[str] = (),
         missing_label: Any = None,
         label_values: Sequence[Any] | None = None,
         sensitive_values: Sequence[Any] | None = None,
@@ -159,19 +159,19 @@ class OwnData:
         where = f"{name}: nodes"
         named = [id, label, *([] if sensitive is None else [sensitive])]
         _check_columns(nodes, [*named, *drop], where)
-        rows = read_ids(nodes, id, where, _exact)  # type: ignore[arg-type]  # names of columns may be any
+        rows = read_ids(nodes, id, where, _exact)
         text = nodes[named].copy()
         text[label] = _text(nodes[label], missing_label)
         classes = None if label_values is None else len(label_values)
-        y = coded(text, label, where, "", MISSING, 128, _order(label_values))  # type: ignore[arg-type]
+        y = coded(text, label, where, "", MISSING, 128, _order(label_values))
         s = None
         if sensitive is not None:
             text[sensitive] = _text(nodes[sensitive])
-            s = coded(text, sensitive, where, None, MISSING, 2, _order(sensitive_values))  # type: ignore[arg-type]
+            s = coded(text, sensitive, where, None, MISSING, 2, _order(sensitive_values))
         for column in nodes.columns:
             if column not in (*named, *drop) and nodes[column].dtype.kind in "mMc":  # times would pass for numbers
                 raise DataError(f"{where}: column {column!r}: expected real numbers, got {nodes[column].dtype}")
-        x = read_features(nodes, [*named, *drop], where)  # type: ignore[arg-type]
+        x = read_features(nodes, [*named, *drop], where)
         return cls.from_arrays(x, _links(edges, rows, name), y, s, classes=classes, **options)
 
 
@@ -265,7 +265,7 @@ def _described(values: np.ndarray) -> str:
     return f"{values.dtype} of shape {values.shape}" if values.ndim else "none"
 
 
-def _check_columns(frame: pd.DataFrame, wanted: Sequence[Hashable], where: str) -> None:
+def _check_columns(frame: pd.DataFrame, wanted: Sequence[str], where: str) -> None:
     columns = list(frame.columns)
     for column in wanted:
         if column not in columns:
