@@ -33,7 +33,7 @@ class Method:
 
 METHODS: Mapping[str, Method] = {
     "f2gnn": Method(
-        "orchestrator.methods.f2gnn:F2GNN", "orchestrator.methods.settings:F2GNNSettings", "f2gnn", ("gcn",)
+        "orchestrator.methods.f2gnn:F2GNN", "orchestrator.methods.settings:F2GNNSettings", "f2gnn", ("gcn", "own")
     ),
     "fedavg": Method("orchestrator.methods.fedavg:FedAvg", "orchestrator.methods.settings:FedAvgSettings", "fedavg"),
     "local": Method(

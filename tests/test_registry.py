@@ -71,7 +71,7 @@ def test_the_rules_public_parameters_follow_the_settings():
 @pytest.mark.parametrize("name", METHODS)
 def test_rules_and_networks_exist_and_personal_is_what_the_rule_says(name):
     method = METHODS[name]
-    assert set(method.networks) <= NETWORKS.keys()
+    assert set(method.networks) <= NETWORKS.keys() | {"own"}  # which is there only while it is trained
     if method.rule is None:
         assert method.personal  # or there would be a global model that nothing moves
     else:
@@ -80,7 +80,7 @@ def test_rules_and_networks_exist_and_personal_is_what_the_rule_says(name):
 
 def test_every_rule_and_every_network_has_a_method():
     assert {method.rule for method in METHODS.values()} - {None} == RULES.keys()
-    assert {name for method in METHODS.values() for name in method.networks or NETWORKS} == NETWORKS.keys()
+    assert {name for method in METHODS.values() for name in method.networks or NETWORKS} == NETWORKS.keys() | {"own"}
 
 
 def test_an_entry_cannot_be_changed():
@@ -100,7 +100,7 @@ def test_what_fits_is_accepted_and_survives_the_run_folder(name, tmp_path):
     assert load_config(file=tmp_path / "config.yaml") == config
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", [*NETWORKS, "own"])
 @pytest.mark.parametrize("name", METHODS)
 def test_networks(name, network):
     """All of them, for a method that names none."""
@@ -111,7 +111,7 @@ def test_networks(name, network):
     else:
         with pytest.raises(ConfigError) as caught:
             load_config(overrides=overrides)
-        assert str(caught.value) == f"model.name = {network}: method.name = {name} trains {networks[0]} only"
+        assert str(caught.value) == f"model.name = {network}: method.name = {name} trains {' or '.join(networks)} only"
 
 
 PERSONAL = [name for name, method in METHODS.items() if method.personal]

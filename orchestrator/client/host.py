@@ -234,11 +234,22 @@ class Restore(Order):
 
 
 def serve(
-    connection: Connection, graphs: Sequence[Graph], config: Config, method: type[LocalMethod] | None = None
+    connection: Connection,
+    graphs: Sequence[Graph],
+    config: Config,
+    method: type[LocalMethod] | None = None,
+    own: Any = None,
 ) -> None:
-    """Main function of a client process: follow orders until the orchestrator's end closes. Arguments as `Clients`."""
+    """Main function of a client process: follow orders until the orchestrator's end closes.
+
+    Arguments as `Clients`, and `own`, the `orchestrator.models.OwnModule` that ``model.name = own`` means.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     single_threaded()
+    if own is not None:
+        from orchestrator.models import NETWORKS
+
+        NETWORKS["own"] = own
     clients = Clients(graphs, config, method)
     while True:
         try:

@@ -80,8 +80,10 @@ class SyntheticConfig(Section):
 class DataConfig(Section):
     """The graph: where it comes from, and what is done with it before it is cut into clients."""
 
-    name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "cora", "citeseer", "csv"] = Field(
-        "synthetic", description="synthetic: drawn as data.synthetic says; csv: read as data.csv says; others: by name"
+    name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "cora", "citeseer", "csv", "own"] = Field(
+        "synthetic",
+        description="synthetic: drawn as data.synthetic says; csv: read as data.csv says; own: given in Python, and "
+        "the rest of data has no effect; others: by name",
     )
     dir: Path | None = Field(
         None,
@@ -124,11 +126,11 @@ class ClientsConfig(Section):
     """How clients are cut out of the graph; see `orchestrator.graphs.partition`."""
 
     count: int = Field(30, ge=1, description="number of clients")
-    partition: Literal["ego", "disjoint", "overlapping", "louvain", "whole"] = Field(
+    partition: Literal["ego", "disjoint", "overlapping", "louvain", "whole", "own"] = Field(
         "ego",
         description="ego: k-hop networks around training nodes; disjoint: parts of METIS; overlapping: several clients "
         "a part, each with a random share of its nodes; louvain: communities, brought to about equal size; whole: one "
-        "client that holds everything",
+        "client that holds everything; own: graphs given in Python, one a client",
     )
     hops: int = Field(3, ge=0, description="k, of ego")
     ego_sampling: Literal["distinct", "with_replacement"] = Field(
@@ -155,16 +157,21 @@ class ClientsConfig(Section):
             )
         if self.partition == "whole" and self.count != 1:
             raise ValueError(f"clients.partition = whole makes one client, but clients.count = {self.count}")
+        if self.partition == "own" and self.features == "truncated":
+            raise ValueError(
+                "clients.features = truncated: with clients.partition = own features are as they are given"
+            )
         return self
 
 
 class ModelConfig(Section):
     """The network that every client trains."""
 
-    name: Literal["gcn", "gcn-classifier", "sage"] = Field(
+    name: Literal["gcn", "gcn-classifier", "sage", "own"] = Field(
         "gcn",
         description="gcn: F2GNN's, two classes; gcn-classifier: FED-PUB's, with a nonlinearity after each layer; "
-        "sage: GraphSAGE with neighbour sampling",
+        "sage: GraphSAGE with neighbour sampling; own: a torch module given in Python, for which the rest of model has "
+        "no effect",
     )
     hidden: int = Field(64, ge=1, description="units of a hidden layer")
     dropout: float = Field(0.1, ge=0, lt=1, description="probability with which training drops a hidden unit")

@@ -104,10 +104,12 @@ class ClientPool:
             config: the whole configuration.
             host: the function that runs in a process, for tests that need one to fail.
         """
+        from orchestrator.models import NETWORKS  # with torch, which whoever calls `warm_up` does not wait for
+
         context = warm_up()
         count = min(config.engine.client_processes, len(graphs))
-        # Processes import the client's class by where it is, and need not know the registry that this process has.
-        target = host or partial(serve, method=method_class(config.method.name))
+        # Processes import the client's class by where it is, and need not know the registries that this process has.
+        target = host or partial(serve, method=method_class(config.method.name), own=NETWORKS.get("own"))
         self._timeout_sec = config.engine.training_timeout_sec
         self._members: list[list[int]] = [list(range(k, len(graphs), count)) for k in range(count)]
         self._connections: list[Connection] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -127,6 +127,7 @@ def train(
     observe: Callable[[RoundResult], None] = lambda result: None,
     announce: Callable[[str], None] = lambda text: None,
     graph: Graph | None = None,
+    clients: Sequence[Graph] | None = None,
     engine: Engine | None = None,
 ) -> np.ndarray:
     """Run the configured rounds, or as many as the privacy budget allows; returns the final model, float64 (d,).
@@ -141,7 +142,7 @@ def train(
         observe: called after every round; what writes TensorBoard logs is an observer of `orchestrator.reports`.
         announce: called with what goes on before the first round, where that takes time, and with what a user should
             know before it.
-        graph, engine: instead of what the configuration names, for callers that have them already.
+        graph, clients, engine: instead of what the configuration names, for callers that have them already.
 
     Raises:
         SafeGNNError: with one line; the last checkpoint stands.
@@ -151,7 +152,7 @@ def train(
     if engine is not None and engine.plan != plan:
         raise ConfigError("engine: it was made from another plan than the settings': its noise would not be theirs")
     graph = graph or load_graph(config.data, config.seed)
-    clients = client_graphs(graph, config.clients, config.seed)
+    clients = clients or client_graphs(graph, config.clients, config.seed)
     network = create_network(graph.num_features, graph.classes, config.model)
     checkpoint = folder.load() if resume else None
     budget = _budget(plan, folder, 0 if checkpoint is None else checkpoint.round, resume)

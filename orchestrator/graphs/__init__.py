@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.config import DataConfig
+from orchestrator.errors import DataError
 from orchestrator.graphs.balance import group_balance
 from orchestrator.graphs.describe import describe_graph
 from orchestrator.graphs.fetch import default_folder, fetch_data
@@ -36,6 +37,8 @@ def load_graph(config: DataConfig, seed: int) -> Graph:
 
 
 def _read(config: DataConfig, seed: int) -> RawGraph:
+    if config.name == "own":
+        raise DataError("data.name = own: the graph is given in Python, train(graph) or train(clients=...)")
     if config.name == "synthetic":
         return generate(config.synthetic, seed)
     if config.name == "csv":

@@ -19,16 +19,16 @@ import numpy as np
 
 from orchestrator.config import CsvConfig
 from orchestrator.errors import DataError
-from orchestrator.graphs.graph import MISSING
+from orchestrator.graphs.cleaning import MISSING
 from orchestrator.graphs.tables import (
     RawGraph,
+    coded,
     numeric,
     present,
     read_edges,
     read_features,
     read_ids,
     read_table,
-    two_valued,
 )
 
 __all__ = ["FAIR_FILES", "FairFiles", "read_csv", "read_fair", "read_german"]
@@ -133,8 +133,8 @@ def read_csv(config: CsvConfig, folder: Path | None) -> RawGraph:
     named = (config.id, config.label, config.sensitive)
     frame = read_table(nodes, named, config.drop)
     rows = read_ids(frame, config.id, nodes, str)
-    labels = two_valued(frame, config.label, nodes, config.missing_label, MISSING)
-    sensitive = two_valued(frame, config.sensitive, nodes, None, MISSING)
+    labels = coded(frame, config.label, nodes, config.missing_label, MISSING)
+    sensitive = coded(frame, config.sensitive, nodes, None, MISSING)
     return RawGraph(
         nodes.stem,
         read_features(frame, (*named, *config.drop), nodes),

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.errors import DataError
+from orchestrator.graphs.cleaning import MISSING
+from orchestrator.graphs.own import OwnData
 
 __all__ = ["MISSING", "Graph"]
 
-MISSING = -1
-"""Label of a node whose label is unknown; such a node is in no mask."""
-
 
 @dataclass(frozen=True)
-class Graph:
-    """An attributed, undirected graph that validates itself.
+class Graph(OwnData):
+    """An attributed, undirected graph that validates itself; `from_arrays` and the like make one of one's own data.
 
     Attributes:
         features: float32, shape (n, f), finite.

@@ -7,6 +7,7 @@
 | overlapping         | a random `share` of a METIS part of `copies` clients  | up to `copies`           | FED-PUB |
 | louvain             | communities or pieces of them, of about equal size    | exactly one              | FedSage |
 | whole               | all                                                   | the only one             |         |
+| own                 | given as graphs, see `orchestrator.graphs.joined`     | as if each exactly one   |         |
 """
 
 from __future__ import annotations
@@ -102,8 +103,10 @@ def client_graphs(graph: Graph, clients: ClientsConfig, seed: int) -> Subgraphs:
     """`clients.count` clients, cut out as `clients.partition` says; the same seed gives the same clients.
 
     Raises:
-        DataError: the graph is too small for that many clients.
+        DataError: the graph is too small for that many clients, or clients are to be given and were not.
     """
+    if clients.partition == "own":
+        raise DataError("clients.partition = own: the clients' graphs are given in Python, train(clients=...)")
     links = adjacency(graph.edges, graph.num_nodes)
     links.sort_indices()
     communities = np.arange(clients.count)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from orchestrator.errors import DataError
+from orchestrator.graphs.cleaning import MISSING, check_several, row_normalised, split_masks, standardised
 from orchestrator.graphs.edges import adjacency, canonical_edges, induced_edges
-from orchestrator.graphs.graph import MISSING, Graph
+from orchestrator.graphs.graph import Graph
 from orchestrator.graphs.tables import RawGraph
-from orchestrator.seeding import seeded_generator
 
 __all__ = ["prepare_graph"]
-
-_ROUNDING = 1e-6
-"""What floating point may take from a count that is whole, such as 0.29 of 100 nodes."""
 
 
 def prepare_graph(
@@ -58,53 +54,14 @@ def prepare_graph(
         raise DataError(f"{raw.edges_from}: no edge between two {which}; expected at least one")
     labels = raw.labels[kept]
     sensitive = None if raw.sensitive is None else raw.sensitive[kept]
-    _check_several(labels[labels != MISSING], raw.label_from, "class")
+    check_several(labels[labels != MISSING], raw.label_from, "class")
     if sensitive is not None:
-        _check_several(sensitive, raw.sensitive_from, "group")
-    train, val, test = _split(labels, split, raw.label_from, seed)
-    scaled = (_standardised if features == "standardised" else _row_normalised)(raw.features[kept], raw.name)
+        check_several(sensitive, raw.sensitive_from, "group")
+    train, val, test = split_masks(labels, split, raw.label_from, seed)
+    scaled = (standardised if features == "standardised" else row_normalised)(raw.features[kept], raw.name)
     return Graph(scaled, edges, labels, sensitive, train, val, test, raw.name, raw.classes)
 
 
 def _largest_component(edges: np.ndarray, num_nodes: int) -> np.ndarray:
     _, component = connected_components(adjacency(edges, num_nodes), directed=False)
     return np.flatnonzero(component == np.bincount(component).argmax())
-
-
-def _check_several(values: np.ndarray, source: str, what: str) -> None:
-    if len(found := np.unique(values)) < 2:
-        got = ", ".join(map(str, found)) or "none"
-        raise DataError(f"{source}: the kept nodes have only {what} {got}; expected two or more")
-
-
-def _standardised(features: np.ndarray, name: str) -> np.ndarray:
-    """Column by column in float64, so that memory stays at one float32 copy."""
-    varying = np.flatnonzero(features.min(axis=0) < features.max(axis=0))
-    if not len(varying):
-        raise DataError(f"{name}: every feature is constant over the kept nodes")
-    scaled = np.empty((len(features), len(varying)), np.float32)
-    for position, column in enumerate(varying):
-        values = features[:, column].astype(np.float64)
-        scaled[:, position] = (values - values.mean()) / values.std(ddof=1)
-    return scaled
-
-
-def _row_normalised(features: np.ndarray, name: str) -> np.ndarray:
-    if features.min(initial=0) < 0:
-        raise DataError(f"{name}: data.features = row_normalised needs features that are not negative")
-    total = features.sum(axis=1, keepdims=True, dtype=np.float64)
-    return (features / np.where(total > 0, total, 1)).astype(np.float32)
-
-
-def _split(labels: np.ndarray, shares: tuple[float, float, float], source: str, seed: int) -> np.ndarray:
-    """Masks of training, validation and test nodes, bool, shape (3, n)."""
-    order = seeded_generator(seed, "split").permutation(np.flatnonzero(labels != MISSING))
-    needed = math.ceil(1 / min(share for share in shares if share) - _ROUNDING)
-    if len(order) < needed:
-        wanted = "/".join(f"{100 * share:g}" for share in shares)
-        raise DataError(f"{source}: {len(order)} labelled nodes are left; a {wanted} split needs at least {needed}")
-    ends = [math.floor(len(order) * share + _ROUNDING) for share in (shares[0], shares[0] + shares[1])]
-    masks = np.zeros((3, len(labels)), bool)
-    for mask, part in zip(masks, np.split(order, ends), strict=True):
-        mask[part] = True
-    return masks

@@ -9,16 +9,17 @@ from __future__ import annotations
 import contextlib
 import warnings
 from array import array
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from orchestrator.errors import DataError
 
-__all__ = ["RawGraph", "numeric", "present", "read_edges", "read_features", "read_ids", "read_table", "two_valued"]
+__all__ = ["RawGraph", "coded", "numeric", "present", "read_edges", "read_features", "read_ids", "read_table"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class RawGraph:
     Attributes:
         name: what messages call the data.
         features: float32, shape (n, f), finite, unscaled.
-        labels: int8, shape (n,); 0 .. `classes` - 1 or `orchestrator.graphs.graph.MISSING`.
+        labels: int8, shape (n,); 0 .. `classes` - 1 or `orchestrator.graphs.cleaning.MISSING`.
         sensitive: int8, shape (n,); 0 or 1; None: there is no sensitive attribute.
         edges: int64 node indices, shape (2, m); directions, repetitions and self-loops as in the file.
         label_from, sensitive_from, edges_from: where each came from, for messages, e.g. ``"nba.csv: column 'SALARY'"``.
@@ -96,11 +97,13 @@ def read_table(path: Path, text: Collection[str], required: Collection[str] = ()
     return frame
 
 
-def read_ids(frame: pd.DataFrame, column: str, path: Path, parse: Callable[[str], Hashable]) -> dict[Hashable, int]:
+def read_ids(
+    frame: pd.DataFrame, column: str, path: Path | str, parse: Callable[[Any], Hashable]
+) -> dict[Hashable, int]:
     """Map each node's id to its row index from 0.
 
     Args:
-        parse: from text to an exact id, e.g. ``int`` or ``str``; raises ValueError on what is no id.
+        parse: from a field to an exact id, e.g. ``int`` or ``str``; raises ValueError on what is no id.
 
     Raises:
         DataError: an id is empty, malformed or occurs twice.
@@ -122,7 +125,7 @@ def read_ids(frame: pd.DataFrame, column: str, path: Path, parse: Callable[[str]
     return rows
 
 
-def read_features(frame: pd.DataFrame, exclude: Collection[str], path: Path) -> np.ndarray:
+def read_features(frame: pd.DataFrame, exclude: Collection[str], path: Path | str) -> np.ndarray:
     """All columns but `exclude`, in the file's order, as float32 of shape (n, f).
 
     Raises:
@@ -160,29 +163,41 @@ def numeric(
     return values
 
 
-def two_valued(frame: pd.DataFrame, column: str, path: Path, missing: str | None, missing_code: int) -> np.ndarray:
-    """A text column of two values as int8 of shape (n,): the smaller value is 0, the larger 1.
+def coded(
+    frame: pd.DataFrame,
+    column: str,
+    path: Path | str,
+    missing: str | None,
+    missing_code: int,
+    most: int = 2,
+    order: Sequence[str] | None = None,
+) -> np.ndarray:
+    """A text column of two to `most` values as int8 of shape (n,): the place of each in the order of the values.
 
     Values are ordered as numbers if all are numbers, else as text.
 
     Args:
         missing: the text that means "unknown", coded as `missing_code`; None: there is none.
+        order: the values in their order, of which some may be lacking, instead.
 
     Raises:
-        DataError: there are not exactly two values, or a field is empty without being `missing`.
+        DataError: there are fewer or more values, one is not in `order`, or a field is empty without being `missing`.
     """
     fields = frame[column].to_numpy(object)
     values = sorted({field for field in fields if field != missing})
-    if "" in values:
-        row = int(np.flatnonzero(fields == "")[0])
-        raise DataError(f"{path}: column {column!r}, row {row + 1}: empty; expected one of two values")
-    if len(values) != 2:
+    wrong = next((value for value in values if not value or (order is not None and value not in order)), None)
+    if wrong is not None:
+        row, got = int(np.flatnonzero(fields == wrong)[0]), repr(wrong) if wrong else "empty"
+        expected = "one of two values" if order is None else f"one of {', '.join(map(repr, order))}"
+        raise DataError(f"{path}: column {column!r}, row {row + 1}: {got}; expected {expected}")
+    if order is None and not 2 <= len(values) <= most:
         shown = ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
-        raise DataError(f"{path}: column {column!r}: expected two values, got {len(values)}: {shown}")
+        expected = "two values" if most == 2 else f"2 to {most} values"
+        raise DataError(f"{path}: column {column!r}: expected {expected}, got {len(values)}: {shown}")
     with contextlib.suppress(ValueError):
         values.sort(key=float)
-    codes = {values[0]: 0, values[1]: 1, missing: missing_code}
-    return np.array([codes[field] for field in fields], np.int8)
+    codes = {value: code for code, value in enumerate(values if order is None else order)}
+    return np.array([missing_code if field == missing else codes[field] for field in fields], np.int8)
 
 
 def read_edges(path: Path, rows: Mapping[Hashable, int], parse: Callable[[str], Hashable]) -> np.ndarray:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from orchestrator.config import Config
+from orchestrator.errors import ConfigError
 from orchestrator.graphs.balance import group_balance
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods.adam_training import AdamTraining, Batch, sum_up
@@ -34,6 +35,8 @@ class F2GNN(AdamTraining):
 
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
         super().__init__(graph, config, client)
+        if graph.classes != 2:
+            raise ConfigError(f"method.name = f2gnn is for two classes, but the data have {graph.classes}")
         self._balance = float(np.clip(group_balance(graph, config.clients.balance_self_loops), 0, 1))
         method = self.settings
         self._coefficients = gap_coefficients(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +16,11 @@ from orchestrator.files import write_atomically
 from orchestrator.models.classifiers import GCNClassifier, GraphSAGE
 from orchestrator.models.gcn import GCN
 from orchestrator.models.network import Network
+from orchestrator.models.own import OwnModule
 
-__all__ = ["NETWORKS", "Network", "create_network", "load_model", "save_model"]
+__all__ = ["NETWORKS", "Network", "OwnModule", "create_network", "load_model", "own_network", "save_model"]
 
-NETWORKS: dict[str, type[Network]] = {
+NETWORKS: dict[str, Callable[[int, int, ModelConfig], Network]] = {
     "gcn": GCN,
     "gcn-classifier": GCNClassifier,
     "sage": GraphSAGE,
@@ -36,8 +39,28 @@ _NO_MODEL = (
 
 
 def create_network(num_features: int, classes: int, config: ModelConfig) -> Network:
-    """The network that ``config.name`` names. Raises ConfigError where it cannot do with so many classes."""
+    """The network that ``config.name`` names.
+
+    Raises:
+        ConfigError: it cannot do with so many classes, or is an own one that this process was not given.
+    """
+    if config.name not in NETWORKS:
+        raise ConfigError(f"model.name = {config.name}: the module is given in Python, train(model=...)")
     return NETWORKS[config.name](num_features, classes, config)
+
+
+@contextmanager
+def own_network(module: OwnModule | None) -> Iterator[None]:
+    """What ``model.name = own`` is, in this process, for as long as this lasts; None: nothing."""
+    before = NETWORKS.pop("own", None)
+    if module is not None:
+        NETWORKS["own"] = module
+    try:
+        yield
+    finally:
+        NETWORKS.pop("own", None)
+        if before is not None:
+            NETWORKS["own"] = before
 
 
 def save_model(path: Path, network: Network, parameters: np.ndarray) -> None:

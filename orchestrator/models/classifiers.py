@@ -20,10 +20,10 @@ from orchestrator.graphs.graph import Graph
 from orchestrator.models.gcn import GraphTensors
 from orchestrator.models.network import Network, dropout_factors
 
-__all__ = ["GCNClassifier", "GraphSAGE", "Neighbourhoods"]
+__all__ = ["GCNClassifier", "GraphSAGE", "Neighbourhoods", "OneByOne"]
 
 
-class _OneByOne(Network):
+class OneByOne(Network):
     """Joined graphs are a tuple of graphs."""
 
     def join(self, parts: Sequence[Any]) -> Any:
@@ -54,7 +54,7 @@ class _Several:
         self.sizes = [size for part in parts for size in part.sizes]
 
 
-class GCNClassifier(_OneByOne):
+class GCNClassifier(OneByOne):
     """``GCNConv -> h -> ReLU -> dropout -> GCNConv -> h -> ReLU -> dropout -> linear -> C``, as in FED-PUB."""
 
     @property
@@ -121,7 +121,7 @@ class Neighbourhoods:
         return torch.from_numpy(sources), torch.from_numpy(targets)
 
 
-class GraphSAGE(_OneByOne):
+class GraphSAGE(OneByOne):
     """Two layers of ``W (h_v || mean of h_u over neighbours u)``, ReLU and dropout between them (FedSage, section 3).
 
     The weight of the concatenation stands as two matrices, that of the node and that of its neighbours. In training

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from orchestrator.config import ModelConfig
-from orchestrator.graphs.graph import Graph
+from orchestrator.graphs.edges import canonical_edges
+from orchestrator.graphs.graph import MISSING, Graph
 from orchestrator.seeding import derived_seed
 
 __all__ = ["Network", "dropout_factors"]
@@ -93,6 +94,26 @@ class Network(ABC):
     def predictions(self, logits: Tensor) -> np.ndarray:
         """The predicted class of every node; int64, shape (n,)."""
         return logits.argmax(dim=1).numpy()
+
+    def module(self, parameters: np.ndarray) -> nn.Module:
+        """The model of these parameters, float64 (d,), as a module of ``(x, edge_index)`` that gives its logits."""
+        return _Trained(self, parameters)
+
+
+class _Trained(nn.Module):
+    """A network and a parameter vector. Edges count in both directions and once; self-loops are left out."""
+
+    def __init__(self, network: Network, parameters: np.ndarray) -> None:
+        super().__init__()
+        self._network = network
+        self.parameter_vector = nn.Parameter(torch.tensor(parameters, dtype=torch.float32))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        n = len(x)
+        none = np.zeros(n, bool)
+        edges, labels = canonical_edges(edge_index.numpy(), n), np.full(n, MISSING, np.int8)
+        graph = Graph(x.float().numpy(), edges, labels, None, none, none, none, classes=self._network.classes)
+        return self._network.logits(self.parameter_vector[None], self._network.tensors(graph))
 
 
 def dropout_factors(shape: tuple[int, ...], rate: float, noise: np.random.Generator) -> Tensor:

@@ -16,11 +16,18 @@ from orchestrator.privacy.accountant import ACCOUNTANTS
 from orchestrator.privacy.budget import Budget
 from orchestrator.reports.plots import plot_costs, plot_curves
 
-__all__ = ["privacy_report", "report"]
+__all__ = ["draw_run", "privacy_report", "report", "summarise_run"]
 
 
-def report(folder: RunFolder, title: str) -> dict[str, Any]:
-    """Draw `curves.png` and `costs.png`; return the JSON document of `safegnn train`.
+def draw_run(folder: RunFolder, title: str) -> None:
+    """Draw `curves.png` and `costs.png`. Raises RunError for a run that has no completed round."""
+    records, costs = _rounds(folder)
+    plot_curves(records, folder.path / "curves.png", title)
+    plot_costs(costs, folder.path / "costs.png", title)
+
+
+def summarise_run(folder: RunFolder) -> dict[str, Any]:
+    """What a run has come to, of plain JSON values.
 
     `validation` and `test` hold the metrics of the last round's model on those nodes, `ma20` means over the last 20
     rounds on the validation nodes. `costs` are medians over the rounds, `preparation` is what went before.
@@ -28,11 +35,7 @@ def report(folder: RunFolder, title: str) -> dict[str, Any]:
     Raises:
         RunError: the run has no completed round.
     """
-    records, costs = folder.records(), folder.costs()
-    if not records or not costs:
-        raise RunError(f"{folder.path}: no round was completed")
-    plot_curves(records, folder.path / "curves.png", title)
-    plot_costs(costs, folder.path / "costs.png", title)
+    records, costs = _rounds(folder)
     last = records[-1]
     names = metric_names(last["val"])
     return {
@@ -45,6 +48,19 @@ def report(folder: RunFolder, title: str) -> dict[str, Any]:
         "costs": {key: median(row[key] for row in costs) for key in costs[0] if key != "round"},
         "preparation": folder.preparation(),
     }
+
+
+def report(folder: RunFolder, title: str) -> dict[str, Any]:
+    """Draw a run and return `summarise_run` of it, the JSON document of `safegnn train`."""
+    draw_run(folder, title)
+    return summarise_run(folder)
+
+
+def _rounds(folder: RunFolder) -> tuple[list[dict[str, Any]], list[dict[str, float]]]:
+    records, costs = folder.records(), folder.costs()
+    if not records or not costs:
+        raise RunError(f"{folder.path}: no round was completed")
+    return records, costs
 
 
 def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:

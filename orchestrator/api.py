@@ -1,0 +1,264 @@
+"""Training from Python: the one function that trains, also for the command line, and what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from orchestrator.config import Config, load_config
+from orchestrator.coordinator.client_pool import warm_up
+from orchestrator.coordinator.run_folder import RunFolder
+from orchestrator.errors import ConfigError, RunError
+from orchestrator.graphs.graph import Graph
+from orchestrator.graphs.joined import join_clients
+
+if TYPE_CHECKING:  # torch takes long to import, and client processes are started meanwhile
+    from torch import nn
+
+    from orchestrator.coordinator.training import RoundResult
+    from orchestrator.models import OwnModule
+
+__all__ = ["Run", "train"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left in its folder, also one that is not finished.
+
+    Attributes:
+        folder: where everything lies.
+        settings: the whole tree.
+    """
+
+    folder: Path
+    settings: Config = field(repr=False)
+    _own: OwnModule | None = field(default=None, repr=False)
+
+    @classmethod
+    def load(cls, folder: Path | str, model: Callable[[int, int], nn.Module] | None = None) -> Run:
+        """A run on disk.
+
+        Args:
+            model: the module of a run that trained an own one, as it was given to `train`; its code is in no file.
+
+        Raises:
+            RunError: the folder holds no run.
+        """
+        opened, settings = RunFolder.open(Path(folder))
+        return cls(opened.path, settings, _own_module(model))
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Those of the last round, a line of `metrics.jsonl`. Raises RunError where no round was completed."""
+        if not (records := RunFolder(self.folder).records()):
+            raise RunError(f"{self.folder}: no round was completed")
+        return records[-1]
+
+    def dataframe(self) -> pd.DataFrame:
+        """A row a round: `metrics.csv`. Raises RunError where no round was completed."""
+        self.metrics  # noqa: B018 - says what is wrong with the run
+        return pd.read_csv(self.folder / "metrics.csv")
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """Medians over the rounds of what `costs.csv` holds."""
+        return self.summary()["costs"]
+
+    @property
+    def privacy(self) -> dict[str, Any] | None:
+        """What the run may claim for its clients; None where it may claim nothing. See `privacy_report`."""
+        from orchestrator.reports.run import privacy_report
+
+        return privacy_report(RunFolder(self.folder), self.settings)
+
+    def summary(self) -> dict[str, Any]:
+        """The JSON document of ``safegnn train``. Raises RunError where no round was completed."""
+        from orchestrator.reports.run import summarise_run
+
+        return {**summarise_run(RunFolder(self.folder)), "privacy": self.privacy}
+
+    def figures(self) -> dict[str, Path]:
+        """The pictures by name: "curves", "costs", and "similarity" where there is one.
+
+        The first two are drawn where there are none or rounds were added since.
+
+        Raises:
+            RunError: no round was completed.
+        """
+        from orchestrator.reports.run import draw_run
+
+        self.metrics  # noqa: B018 - says what is wrong with the run
+        drawn = self.folder / "curves.png"
+        if not drawn.exists() or drawn.stat().st_mtime < (self.folder / "metrics.jsonl").stat().st_mtime:
+            names = self.settings.data.name, self.settings.method.name, f"{self.settings.engine.name} engine"
+            draw_run(RunFolder(self.folder), ", ".join(names))
+        return {path.stem: path for path in sorted(self.folder.glob("*.png"))}
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The final global model, a module of ``(x, edge_index)`` that gives logits and is in evaluation mode.
+
+        None where training has not ended, or every client has a model of its own.
+
+        Raises:
+            RunError: the file is damaged, or the network is an own one and was not given to `load`.
+        """
+        from orchestrator.models import load_model, own_network
+
+        if not (path := self.folder / "model.pt").exists():
+            return None
+        if self.settings.model.name == "own" and self._own is None:
+            raise RunError(f"{path}: its network is an own one; give it, Run.load(folder, model=...)")
+        with own_network(self._own):
+            network, parameters = load_model(path)
+        return network.module(parameters).eval()
+
+
+def train(
+    graph: Graph | None = None,
+    *,
+    model: Callable[[int, int], nn.Module] | Mapping[str, Any] | None = None,
+    clients: Sequence[Graph] | Mapping[str, Any] | None = None,
+    settings: Config | None = None,
+    presets: Sequence[str] = (),
+    resume: Path | str | None = None,
+    audit: bool = False,
+    observe: Callable[[RoundResult], None] = lambda result: None,
+    announce: Callable[[str], None] = lambda text: None,
+    started: Callable[[Path], None] = lambda folder: None,
+    **sections: Any,
+) -> Run:
+    """Train one federated model and leave a run folder.
+
+    Settings are those of `settings` or of `presets`, changed by `sections`, e.g. ``federation={"rounds": 50}, seed=7``.
+
+    Args:
+        graph: the whole, to be cut into clients as ``clients.partition`` says; None: what the settings name.
+        model: a class or function of ``(in_features, out_features)`` that makes a torch module whose
+            ``forward(x, edge_index)`` gives logits of shape (n, classes), or (n,) of two classes; or a section of
+            settings, as any other.
+        clients: every client's own graph; or a section of settings, as any other.
+        resume: the folder of a run to continue, with its own settings; `graph`, `clients` and `model` are not in it.
+        audit: also compute each aggregation in float64 from the clients' plaintext; simulation only.
+        observe: called after every round.
+        announce: called with what goes on before the first round, where that takes time.
+        started: called with the folder once there is one.
+
+    Raises:
+        SafeGNNError: with one line. Settings, data and modules at fault leave no folder behind.
+    """
+    parts, own = None, None
+    if isinstance(clients, Mapping):
+        sections["clients"] = clients
+    elif clients is not None:
+        parts = list(clients)
+    if isinstance(model, Mapping):
+        sections["model"] = model
+    else:
+        own = model
+    if parts is not None:
+        if graph is not None:
+            raise ConfigError("graph: it is cut into clients; leave it out where clients bring graphs of their own")
+        graph = join_clients(parts)
+    if resume is None:
+        folder = None
+        settings = _settings(settings, presets, sections, graph, parts, own is not None)
+    elif settings is not None or presets or sections:
+        raise ConfigError("resume: the run continues with its own settings; leave others out")
+    else:
+        folder, settings = RunFolder.open(Path(resume))
+        _check_resumed(settings, graph, parts, own is not None)
+    warm_up()
+    from orchestrator.coordinator.factory import create_engine
+    from orchestrator.coordinator.training import train as run_rounds
+    from orchestrator.graphs import client_graphs, load_graph
+    from orchestrator.models import create_network, own_network
+    from orchestrator.reports.similarity import draw_similarity
+
+    module = _own_module(own)
+    with own_network(module), _threads_restored():
+        engine, whole = create_engine(settings), graph or load_graph(settings.data, settings.seed)
+        if parts is None:
+            client_graphs(whole, settings.clients, settings.seed)
+        create_network(whole.num_features, whole.classes, settings.model)
+        folder = folder or RunFolder.create(settings)
+        started(folder.path)
+        run_rounds(
+            settings,
+            folder,
+            resume=resume is not None,
+            audit=audit,
+            observe=observe,
+            announce=announce,
+            graph=whole,
+            clients=parts,
+            engine=engine,
+        )
+    run = Run(folder.path, settings, module)
+    run.figures()
+    draw_similarity(folder, whole, settings, parts)
+    return run
+
+
+def _settings(
+    settings: Config | None,
+    presets: Sequence[str],
+    sections: dict[str, Any],
+    graph: Graph | None,
+    parts: Sequence[Graph] | None,
+    own_model: bool,
+) -> Config:
+    """The settings of a new run, which say what is brought and not named by them."""
+    if settings is not None and presets:
+        raise ConfigError("presets: they are layers below settings, load_config(presets); give one of the two")
+    if graph is not None:
+        if "data" in sections:
+            raise ConfigError("data: these settings are for graphs that are read; an own one is ready to train on")
+        sections["data"] = {"name": "own"}
+    if parts is not None:
+        sections["clients"] = {"partition": "own", "count": len(parts)}
+    if own_model:
+        sections["model"] = {"name": "own"}
+    if settings is None:
+        settings = load_config([presets] if isinstance(presets, str) else presets)
+    return settings.changed(**sections)
+
+
+def _check_resumed(settings: Config, graph: Graph | None, parts: Sequence[Graph] | None, own_model: bool) -> None:
+    """Raises ConfigError where something is missing that the run was given, or given that it was not."""
+    own_clients = settings.clients.partition == "own"
+    for argument, is_given, is_own in (
+        ("graph", graph is not None and parts is None, settings.data.name == "own" and not own_clients),
+        ("clients", parts is not None, own_clients),
+        ("model", own_model, settings.model.name == "own"),
+    ):
+        if is_given != is_own:
+            cure = "give it again" if is_own else "leave it out"
+            raise ConfigError(f"resume: the run {'had' if is_own else 'had not'} {argument} given in Python; {cure}")
+
+
+def _own_module(model: Callable[[int, int], nn.Module] | None) -> OwnModule | None:
+    if model is None:
+        return None
+    from orchestrator.models import OwnModule
+
+    return OwnModule(model)
+
+
+@contextmanager
+def _threads_restored() -> Iterator[None]:
+    """The round loop takes one thread, for good; a notebook that trains wants its own back."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    with threadpool_limits(None):
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)

@@ -1,0 +1,324 @@
+"""Graphs of one's own: from arrays, from PyTorch Geometric's data, from a pair of pandas' frames.
+
+Everything ends in `from_arrays`, so what is refused and how a graph is split does not depend on where it comes from.
+Nothing is left out: what a graph cannot hold is refused with the cure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+
+from orchestrator.config import DataConfig, validated
+from orchestrator.errors import ConfigError, DataError
+from orchestrator.graphs.cleaning import MISSING, check_several, row_normalised, split_masks, standardised
+from orchestrator.graphs.edges import canonical_edges
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["OwnData"]
+
+_MASKS = ("train", "val", "test")
+_PART = ", or classes = C for a part of a graph"
+_SCALINGS: dict[str, Callable[[np.ndarray, str], np.ndarray]] = {
+    "as_given": lambda features, name: features,
+    "standardised": standardised,
+    "row_normalised": row_normalised,
+}
+
+
+class OwnData:
+    """The ways in for data that are in memory; `Graph` inherits them.
+
+    The whole graph or a part of it, such as one client's, whose labels lack a class or whose nodes are all of one
+    group: a part is told how many classes there are, so that it counts them as the others do.
+    """
+
+    @classmethod
+    def from_arrays(
+        cls,
+        features: Any,
+        edges: Any,
+        labels: Any,
+        sensitive: Any = None,
+        *,
+        train: Any = None,
+        val: Any = None,
+        test: Any = None,
+        split: tuple[float, float, float] | None = None,
+        seed: int = 31,
+        scaling: Literal["as_given", "standardised", "row_normalised"] = "as_given",
+        classes: int | None = None,
+        name: str = "graph",
+    ) -> Self:
+        """A graph of n nodes from arrays, tensors or lists.
+
+        Args:
+            features: numbers, shape (n, f); kept as float32.
+            edges: node indices, shape (2, m). Edges have no direction: (u, v), (v, u) and repetitions are one edge.
+            labels: shape (n,) or (n, 1); 0 .. C - 1, or -1 or NaN where a label is unknown. Every node stays; one
+                without label is in no mask.
+            sensitive: shape (n,) or (n, 1); 0 or 1; None: the data have no sensitive attribute.
+            train, val, test: boolean masks of shape (n,), all three; or
+            split: shares of the labelled nodes for the three, drawn with `seed`; as the setting ``data.split``, whose
+                default is the default.
+            scaling: of the features, as the setting ``data.features``, or "as_given". With "standardised" constant
+                features go.
+            classes: C; None: as many as the labels have. Where it is given the graph may be a part, which lacks edges,
+                classes or a group.
+            name: what messages call the graph.
+
+        Raises:
+            DataError: naming what is wrong and what would be right.
+        """
+        x = _features(features, f"{name}: features")
+        y = _labels(labels, len(x), classes, f"{name}: labels")
+        s = None if sensitive is None else _codes(sensitive, len(x), (0, 1), f"{name}: sensitive")
+        links = _edges(edges, len(x), f"{name}: edges")
+        if classes is None:
+            check_several(y[y != MISSING], f"{name}: labels", "class", _PART)
+            if s is not None:
+                check_several(s, f"{name}: sensitive", "group", _PART)
+            if not links.size:
+                raise DataError(f"{name}: edges: there are none; expected one or more{_PART}")
+        given = {field: mask for field, mask in zip(_MASKS, (train, val, test), strict=True) if mask is not None}
+        if given and (split is not None or len(given) < 3):
+            raise DataError(f"{name}: masks: got {', '.join(given)}; expected train, val and test, or only a split")
+        masks = [_array(mask) for mask in given.values()] or split_masks(y, _shares(split, name), name, seed)
+        if scaling not in _SCALINGS:
+            raise DataError(f"{name}: scaling: expected {', '.join(_SCALINGS)}, got {scaling!r}")
+        x = _SCALINGS[scaling](x, name)
+        number = max(2, int(y.max(initial=0)) + 1) if classes is None else classes
+        return cls(x, links, y, s, *masks, name, number)  # type: ignore[call-arg]  # the fields are the subclass's
+
+    @classmethod
+    def from_pyg(cls, data: Any, sensitive: Any = None, **options: Any) -> Self:
+        """A graph from ``x``, ``edge_index`` and ``y`` of a `torch_geometric.data.Data`, or of anything that has them.
+
+        Args:
+            data: with ``train_mask``, ``val_mask`` and ``test_mask`` of one dimension these are the masks.
+            sensitive: name of the attribute of `data` that holds it, or the values; see `from_arrays`.
+            options: as for `from_arrays`.
+
+        Raises:
+            DataError: as `from_arrays`; also for edge attributes, which no network here would see.
+        """
+        name = options.get("name", "graph")
+        parts = {field: _attribute(data, field, name) for field in ("x", "edge_index", "y")}
+        for field in ("edge_attr", "edge_weight"):
+            if getattr(data, field, None) is not None:
+                raise DataError(f"{name}: data.{field}: edges have no attributes here; remove it, data.{field} = None")
+        if isinstance(sensitive, str):
+            sensitive = _attribute(data, sensitive, name)
+        masks = {mask: getattr(data, f"{mask}_mask", None) for mask in _MASKS}
+        for mask, values in masks.items():
+            if values is not None and _array(values).ndim != 1:
+                shape = _array(values).shape
+                raise DataError(f"{name}: data.{mask}_mask: expected shape (n,), got {shape}; choose one split, [:, 0]")
+        if not any(option in options for option in (*_MASKS, "split")):
+            options |= masks
+        return cls.from_arrays(parts["x"], parts["edge_index"], parts["y"], sensitive, **options)
+
+    @classmethod
+    def from_pandas(
+        cls,
+        nodes: pd.DataFrame,
+        edges: pd.DataFrame,
+        *,
+        id: str,
+        label: str,
+        sensitive: str | None = None,
+        drop: Sequence[str] = (),
+        missing_label: Any = None,
+        label_values: Sequence[Any] | None = None,
+        sensitive_values: Sequence[Any] | None = None,
+        **options: Any,
+    ) -> Self:
+        """A graph from a table of nodes and one of edges.
+
+        Args:
+            nodes: one row a node; every column but those that are named here is a feature.
+            edges: two columns of node ids.
+            id, label, sensitive: columns of `nodes`. Of a label's or the sensitive attribute's values the smallest is
+                0; a label has from 2 to 128 values, the sensitive attribute two.
+            drop: columns that are no features.
+            missing_label: the label that means "unknown", beside empty ones.
+            label_values, sensitive_values: the values in the order of their numbers. A part of a graph, such as one
+                client's, needs them, so that it numbers values as the others do.
+            options: as for `from_arrays`, but for ``classes``; masks are in the order of the rows.
+
+        Raises:
+            DataError: as `from_arrays`, naming the column and the row, counted from 1.
+        """
+        from orchestrator.graphs.tables import coded, read_features, read_ids  # with pandas, which takes long to import
+
+        name = options.setdefault("name", "graph")
+        where = f"{name}: nodes"
+        named = [id, label, *([] if sensitive is None else [sensitive])]
+        _check_columns(nodes, [*named, *drop], where)
+        rows = read_ids(nodes, id, where, _exact)
+        text = nodes[named].copy()
+        text[label] = _text(nodes[label], missing_label)
+        classes = None if label_values is None else len(label_values)
+        y = coded(text, label, where, "", MISSING, 128, _order(label_values))
+        s = None
+        if sensitive is not None:
+            text[sensitive] = _text(nodes[sensitive])
+            s = coded(text, sensitive, where, None, MISSING, 2, _order(sensitive_values))
+        for column in nodes.columns:
+            if column not in (*named, *drop) and nodes[column].dtype.kind in "mMc":  # times would pass for numbers
+                raise DataError(f"{where}: column {column!r}: expected real numbers, got {nodes[column].dtype}")
+        x = read_features(nodes, [*named, *drop], where)
+        return cls.from_arrays(x, _links(edges, rows, name), y, s, classes=classes, **options)
+
+
+def _array(values: Any) -> np.ndarray:
+    """Of anything array-like; a tensor may be on any device and part of a graph of gradients."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, RuntimeError):  # lists of different lengths, a sparse tensor
+        return np.asarray(None)
+
+
+def _features(features: Any, where: str) -> np.ndarray:
+    x = _array(features)
+    if x.dtype.kind not in "biuf" or x.ndim != 2 or not x.size:
+        raise DataError(f"{where}: expected real numbers of shape (n, f), got {_described(x)}")
+    with np.errstate(over="ignore"):
+        return x.astype(np.float32)  # what is not finite is refused by the graph
+
+
+def _edges(edges: Any, count: int, where: str) -> np.ndarray:
+    pairs = _array(edges)
+    if pairs.dtype.kind not in "iu" or pairs.ndim != 2 or len(pairs) != 2:
+        turned = "; transpose it" if pairs.ndim == 2 and pairs.shape[1] == 2 else ""
+        raise DataError(f"{where}: expected whole numbers of shape (2, m), got {_described(pairs)}{turned}")
+    if len(outside := np.flatnonzero(((pairs < 0) | (pairs >= count)).any(axis=0))):
+        found = tuple(pairs[:, outside[0]].tolist())
+        raise DataError(f"{where}: edge {outside[0]} is {found}; expected node indices from 0 to {count - 1}")
+    pairs = pairs.astype(np.int64)
+    if len(loops := np.flatnonzero(pairs[0] == pairs[1])):
+        raise DataError(
+            f"{where}: edge {loops[0]} joins node {pairs[0, loops[0]]} to itself, as {len(loops)} do; leave them out, "
+            "networks add what they need"
+        )
+    return canonical_edges(pairs, count)
+
+
+def _labels(labels: Any, count: int, classes: int | None, where: str) -> np.ndarray:
+    y = _array(labels)
+    if y.dtype.kind == "f":
+        y = np.where(np.isnan(y), MISSING, y)
+    if classes is None:
+        # Labels that leave out a number are rather another code, such as 1 and 2, or -1 and 1, than a rare class.
+        values = _codes(y, count, (MISSING, *range(128)), where)
+        classes = int(values.max(initial=0)) + 1
+        if absent := sorted({*range(classes)} - {*values.tolist()}):
+            needed = f"expected 0 to C - 1 of C classes, or give classes = {classes}"
+            raise DataError(f"{where}: no node has label {absent[0]}; {needed}")
+        return values
+    if not isinstance(classes, int) or not 2 <= classes <= 128:
+        raise DataError(f"{where}: classes = {classes!r}; expected 2 to 128")
+    return _codes(y, count, (MISSING, *range(classes)), where)
+
+
+def _codes(values: Any, count: int, allowed: Sequence[int], where: str) -> np.ndarray:
+    """Whole numbers, one a node, as int8."""
+    found = _array(values)
+    if found.shape == (count, 1):
+        found = found[:, 0]
+    if found.dtype.kind not in "biuf" or found.shape != (count,):
+        hint = "; Graph.from_pandas numbers text" if found.dtype.kind in "UOS" and found.ndim else ""
+        raise DataError(f"{where}: expected numbers of shape ({count},), got {_described(found)}{hint}")
+    if len(wrong := np.flatnonzero(~np.isin(found, allowed))):
+        unknown = ", or -1 where it is unknown" if MISSING in allowed else ""
+        raise DataError(f"{where}: node {wrong[0]} has {found[wrong[0]]:g}; expected 0 to {allowed[-1]}{unknown}")
+    return found.astype(np.int8)
+
+
+def _shares(split: tuple[float, float, float] | None, name: str) -> tuple[float, float, float]:
+    """As the settings check them."""
+    if split is None:
+        return DataConfig().split
+    try:
+        return validated({"data": {"split": split}}).data.split
+    except ConfigError as error:
+        raise DataError(f"{name}: {error}") from None
+
+
+def _attribute(data: Any, field: str, name: str) -> Any:
+    value = getattr(data, field, None)
+    if value is None:
+        keys = data.keys() if callable(getattr(data, "keys", None)) else vars(data)
+        raise DataError(
+            f"{name}: data.{field}: there is none; data have {', '.join(sorted(map(str, keys))) or 'nothing'}"
+        )
+    return value
+
+
+def _described(values: np.ndarray) -> str:
+    return f"{values.dtype} of shape {values.shape}" if values.ndim else "none"
+
+
+def _check_columns(frame: pd.DataFrame, wanted: Sequence[str], where: str) -> None:
+    columns = list(frame.columns)
+    for column in wanted:
+        if column not in columns:
+            raise DataError(f"{where}: no column {column!r}; there are {', '.join(map(repr, columns)) or 'none'}")
+    if twice := [column for column in columns if columns.count(column) > 1]:
+        raise DataError(f"{where}: two columns are called {twice[0]!r}; expected one")
+    for column in wanted:
+        if wanted.count(column) > 1:
+            raise DataError(f"{where}: column {column!r} is named twice; expected id, label, sensitive, drop to differ")
+    if not len(frame):
+        raise DataError(f"{where}: no rows; expected one row a node")
+
+
+def _exact(field: Any) -> Hashable:
+    """An id as it is. Raises ValueError for a missing one."""
+    if field is None or field != field or not isinstance(field, Hashable):
+        raise ValueError
+    return field
+
+
+def _links(edges: pd.DataFrame, rows: dict[Hashable, int], name: str) -> np.ndarray:
+    """Pairs of ids as node indices, int64, shape (2, m)."""
+    where = f"{name}: edges"
+    if edges.shape[1] != 2:
+        columns = ", ".join(map(repr, edges.columns))
+        raise DataError(f"{where}: expected two columns of node ids, got {columns}; choose two, edges[[..., ...]]")
+    ends = []
+    for k in range(2):
+        column = edges.iloc[:, k].tolist()
+        unknown = next((row for row, field in enumerate(column) if not _is_known(field, rows)), None)
+        if unknown is not None:
+            kind, known = type(column[unknown]).__name__, type(next(iter(rows))).__name__
+            hint = "" if kind == known else f"; ids of nodes are {known}, this is {kind}"
+            raise DataError(
+                f"{where}: column {edges.columns[k]!r}, row {unknown + 1}: {column[unknown]!r} is no node's id{hint}"
+            )
+        ends.append([rows[field] for field in column])
+    return np.array(ends, np.int64)
+
+
+def _is_known(field: Any, rows: dict[Hashable, int]) -> bool:
+    return isinstance(field, Hashable) and field in rows
+
+
+def _text(column: pd.Series, missing: Any = None) -> list[str]:
+    """Values as text, empty where there is none; 1.0 and 1, which a column with gaps turns one into, are the same."""
+    gaps = column.isna() | (column == missing) if missing is not None else column.isna()
+    return ["" if gap else _written(field) for field, gap in zip(column.tolist(), gaps, strict=True)]
+
+
+def _written(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _order(values: Sequence[Any] | None) -> list[str] | None:
+    return None if values is None else [_written(value) for value in values]
