@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 import numpy as np
 
 from orchestrator.client.host import single_threaded
 from orchestrator.config import Config, load_config
 from orchestrator.evaluation.classification import summarise
+from orchestrator.experiments.tables import Spread
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import create
@@ -67,8 +68,7 @@ def main() -> None:
         cells = []
         for truth in (False, True):
             runs = [accuracy(config.changed(seed=config.seed + k), truth) for k in range(arguments.seeds)]
-            values = [value for value, _ in runs]
-            cells.append(f"{mean(values):.4f} ± {stdev(values) if len(values) > 1 else 0:.4f}")
+            cells.append(str(Spread.of([value for value, _ in runs])))
         print(f"| {preset} | {mean(cut for _, cut in runs):.1%} | {' | '.join(cells)} |", flush=True)
 
 

@@ -11,11 +11,11 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
-from statistics import mean, stdev
 
 from orchestrator.config import Config, load_config
-from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.training import train
+from orchestrator.experiments.grid import run_grid
+from orchestrator.experiments.methods import best_round
+from orchestrator.experiments.tables import Spread
 
 GRID = {
     "proximal": ((0.0, 0.01, 0.1, 0.3), (0.0, 1.0, 10.0, 100.0)),
@@ -24,21 +24,14 @@ GRID = {
 """lambda_1 and lambda_2. With one step a round the gradient of the distance is 0, whatever lambda_2 is."""
 
 
-def measure(config: Config, seeds: range) -> tuple[list[float], list[float], float]:
-    """Validation and test accuracy by seed in the round of the best validation accuracy, and the last sparsity."""
-    best = []
-    for seed in seeds:
-        with tempfile.TemporaryDirectory() as scratch:
-            run = config.changed(seed=seed, run={"dir": Path(scratch), "checkpoint_rounds": 10**6})
-            folder = RunFolder.create(run)
-            train(run, folder)
-            records = folder.records()
-        best.append(max(records, key=lambda record: record["val"]["accuracy"]))
-    return (
-        [record["val"]["accuracy"] for record in best],
-        [record["test"]["accuracy"] for record in best],
-        records[-1].get("mask_sparsity", 0.0),
-    )
+def measure(config: Config, seeds: int) -> tuple[Spread, Spread, float]:
+    """Validation and test accuracy in the round of the best validation accuracy, and the last sparsity."""
+    with tempfile.TemporaryDirectory() as scratch:
+        common = config.changed(run={"dir": Path(scratch), "checkpoint_rounds": 10**6})
+        runs = run_grid(common, "penalties", {"fedpub": common}, seeds).runs("fedpub")
+    best = [best_round(run) for run in runs]
+    validation, test = (Spread.of([record[mask]["accuracy"] for record in best]) for mask in ("val", "test"))
+    return validation, test, runs[-1][-1].get("mask_sparsity", 0.0)
 
 
 def main() -> None:
@@ -55,10 +48,8 @@ def main() -> None:
         for mask_penalty in penalties:
             for proximal in proximals:
                 change = {"mask_penalty": mask_penalty, "penalty_step": step, "proximal": proximal}
-                own = config.changed(method=change)
-                validation, test, sparsity = measure(own, range(41, 41 + arguments.seeds))
-                cells = [f"{mean(v):.4f} ± {stdev(v):.4f}" if len(v) > 1 else f"{v[0]:.4f}" for v in (validation, test)]
-                print(f"| {mask_penalty:g} | {step} | {proximal:g} | {' | '.join(cells)} | {sparsity:.1%} |")
+                validation, test, sparsity = measure(config.changed(seed=41, method=change), arguments.seeds)
+                print(f"| {mask_penalty:g} | {step} | {proximal:g} | {validation} | {test} | {sparsity:.1%} |")
                 sys.stdout.flush()
 
 

@@ -1,6 +1,6 @@
 """Two figures: the wall time of a training on secret shares, and what sharing adds to the same training in plaintext.
 
-    python benchmarks/training.py [--preset synthetic-pokec-n] [--rounds 500] [--repeats 3]
+    python benchmarks/training.py [--preset synthetic-pokec-n] [--cohort 10] [--rounds 500] [--repeats 3]
 
 Engines alternate, so that a busy machine hits both alike; figures are medians over the repeats, from the reading of
 the data to the written model, after one round has brought the libraries into memory. Beside each stands
@@ -27,13 +27,13 @@ from orchestrator.experiments.costs import exchange_sec, median_sec, vector_sec
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="synthetic-pokec-n")
+    parser.add_argument("--cohort", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        config = load_config(
-            [arguments.preset], overrides=[f"federation.rounds={arguments.rounds}", f"run.dir={folder}"]
-        )
+        federation = f"federation={{cohort: {arguments.cohort}, rounds: {arguments.rounds}}}"
+        config = load_config([arguments.preset], overrides=[federation, f"run.dir={folder}"])
         seconds: dict[str, list[float]] = {"plaintext": [], "embedded": []}
         exchanges = 0
         run(config.changed(federation={"rounds": 1}), "embedded")

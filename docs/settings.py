@@ -5,26 +5,34 @@ Everything in it comes from the classes of the configuration, so that the page s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from orchestrator.config import Config
+from orchestrator.config import DEFAULT_METHOD, Config, MethodSettings, Section, settings_class
+from orchestrator.registry import METHODS
 
 PAGE = Path(__file__).with_suffix(".md")
 
-_HEAD = f"""# Settings
+_HEAD = """# Settings
 
-Every setting, generated from the classes in `{Config.__module__}` by `python docs/settings.py`; do not edit it here.
+Every setting, generated from the classes in `orchestrator.config` by `python docs/settings.py`; do not edit it here.
 
 A setting is given as `--set name=value` or in a YAML file for `--config`; `safegnn train --help` says what else there
-is. Later layers win: defaults, presets in their order, the file, `--set`. Unknown settings are refused, and so are
-those that do not fit together, with a message that names them. Units stand in the names; numbers without one are
-dimensionless. "of ego", "of sage" and the like: without effect unless that is chosen.
+is. Later layers win: defaults, presets in their order, the file, all `--set` together. Unknown settings are refused,
+and so are those that do not fit together, with a message that names them. Units stand in the names; numbers without one
+are dimensionless. "of ego", "of sage" and the like: without effect unless that is chosen.
+"""
+
+_METHODS = """\
+Settings of another method are refused, with the name of the method that knows them. Where a layer names another method
+than the layers below it, what those say for the former method ends there, except what the new one knows too: with
+`--preset nba --set method.name=fedavg` FedAvg takes over the preset's `local_epochs`, and the preset's `tau`, which is
+F2GNN's alone, is dropped. A `tau` in the layer that names FedAvg, or in a later one, is refused; so is, in any layer,
+what neither method knows.
 """
 
 _NAMES = {int: "whole number", float: "number", str: "text", Path: "path", bool: "`true` or `false`"}
@@ -36,31 +44,33 @@ def reference() -> str:
     return "\n".join([_HEAD, *_section("", Config)])
 
 
-def _section(prefix: str, model: type[BaseModel]) -> Iterator[str]:
+def _section(prefix: str, model: type[Section], title: str = "", without: Container[str] = ()) -> Iterator[str]:
     """The table of a section's own settings, then the sections in it."""
-    inner = {name: own for name, field in model.model_fields.items() if (own := _model(field.annotation))}
+    inner = model.inner()
     if prefix:
-        yield f"## {prefix[:-1]}\n"
+        yield f"## {title or prefix[:-1]}\n"
         yield f"{' '.join((model.__doc__ or '').replace('``', '`').split())}\n"
+    if model is MethodSettings:
+        yield _METHODS
     yield "| setting | value | default | meaning |\n|---|---|---|---|"
     for name, field in model.model_fields.items():
-        if name not in inner:
+        if name not in inner and name not in without:
             cells = (
                 f"`{prefix}{name}`",
                 _value(field.annotation, field.metadata),
-                _default(field),
+                f"`{DEFAULT_METHOD}`" if model is MethodSettings else _default(field),
                 field.description or "",
             )
             yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
     yield ""
     for name, own in inner.items():
         yield from _section(f"{prefix}{name}.", own)
-
-
-def _model(annotation: Any) -> type[BaseModel] | None:
-    """The section that a field is, or may be."""
-    kinds = [annotation, *get_args(annotation)]
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+    if model is MethodSettings:
+        classes: dict[type[MethodSettings], list[str]] = {}
+        for name in METHODS:
+            classes.setdefault(settings_class(name), []).append(name)
+        for own, names in classes.items():
+            yield from _section(prefix, own, f"method: {', '.join(names)}", MethodSettings.model_fields)
 
 
 def _value(kind: Any, limits: list[Any]) -> str:

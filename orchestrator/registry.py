@@ -1,19 +1,23 @@
-"""The federated methods by name: one line each. Settings are checked against it without importing what it names."""
+"""The federated methods by name: one entry each. What a line names is imported when it is needed, and not before."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
-__all__ = ["METHODS", "Method"]
+__all__ = ["CENTRALISED", "METHODS", "Method", "load"]
 
 
 @dataclass(frozen=True)
 class Method:
-    """Where a method's client is, and what it needs.
+    """Where a method's two classes are, and what it needs.
 
     Attributes:
         client: ``module:class`` of its `orchestrator.methods.base.LocalMethod`.
+        settings: ``module:class`` of its `orchestrator.config.MethodSettings`. A module without torch keeps the
+            commands that only read settings fast.
         rule: key of `mpc_programs.rules.RULES`, by which its updates are aggregated; None: nothing is.
         networks: names of the networks that it can train; none named: all.
         personal: every client has a model of its own, and there is no global one. A test sees that the rule says the
@@ -21,16 +25,43 @@ class Method:
     """
 
     client: str
+    settings: str
     rule: str | None
     networks: tuple[str, ...] = ()
     personal: bool = False
 
 
 METHODS: Mapping[str, Method] = {
-    "f2gnn": Method("orchestrator.methods.f2gnn:F2GNN", "f2gnn", ("gcn",)),
-    "fedavg": Method("orchestrator.methods.fedavg:FedAvg", "fedavg"),
-    "local": Method("orchestrator.methods.local_only:Alone", None, personal=True),
-    "fedpub": Method("orchestrator.methods.fedpub:FedPub", "fedpub", ("gcn-classifier",), personal=True),
-    "fedsage": Method("orchestrator.methods.fedavg:FedAvg", "fedavg", ("sage",)),
-    "fedsage+": Method("orchestrator.methods.fedsage.plus:FedSagePlus", "fedavg", ("sage",)),
+    "f2gnn": Method(
+        "orchestrator.methods.f2gnn:F2GNN", "orchestrator.methods.settings:F2GNNSettings", "f2gnn", ("gcn",)
+    ),
+    "fedavg": Method("orchestrator.methods.fedavg:FedAvg", "orchestrator.methods.settings:FedAvgSettings", "fedavg"),
+    "local": Method(
+        "orchestrator.methods.local_only:Alone", "orchestrator.methods.settings:AloneSettings", None, personal=True
+    ),
+    "fedpub": Method(
+        "orchestrator.methods.fedpub:FedPub",
+        "orchestrator.methods.settings:FedPubSettings",
+        "fedpub",
+        ("gcn-classifier",),
+        personal=True,
+    ),
+    "fedsage": Method(
+        "orchestrator.methods.fedavg:FedAvg", "orchestrator.methods.settings:FedAvgSettings", "fedavg", ("sage",)
+    ),
+    "fedsage+": Method(
+        "orchestrator.methods.fedsage.plus:FedSagePlus",
+        "orchestrator.methods.fedsage.settings:FedSagePlusSettings",
+        "fedavg",
+        ("sage",),
+    ),
 }
+
+CENTRALISED = "centralised"
+"""What methods are compared with besides each other: one client that holds the whole graph and trains alone."""
+
+
+def load(reference: str) -> Any:
+    """What a ``module:name`` names."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)

@@ -32,6 +32,16 @@ TINY = (
     "engine={name: plaintext, timeout_sec: 30, training_timeout_sec: 60}",
 )
 
+FITS = {
+    "f2gnn": (),
+    "fedavg": (),
+    "local": ("evaluation.where=clients",),
+    "fedpub": ("evaluation.where=clients", "model.name=gcn-classifier"),
+    "fedsage": ("model.name=sage",),
+    "fedsage+": ("model.name=sage",),
+}
+"""What each method asks of the other sections, where the defaults are not that."""
+
 
 @pytest.fixture(scope="session")
 def tiny() -> Callable[..., Config]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from orchestrator.client.host import serve
+from orchestrator.coordinator.engine import Engine
 from orchestrator.errors import DataError, RangeError
 from orchestrator.methods import LocalMethod, LocalUpdate
-from orchestrator.registry import METHODS, Method
+from orchestrator.registry import METHODS
 
 
 def dies_on_an_order(connection, graphs, config):
@@ -105,8 +108,22 @@ class Uneven(LocalMethod):
         self.rows = state["rows"]
 
 
+class Fails(Uneven):
+    """Client 1's training fails, with its data in what it says."""
+
+    def train(self, parameters):
+        if self.client == 1:
+            raise ZeroDivisionError(str(self.rows))
+        return super().train(parameters)
+
+
+def hosts_clients_of_whom_1_fails(connection, graphs, config):
+    METHODS[config.method.name] = replace(METHODS[config.method.name], client=f"{__name__}:Fails", rule=None)
+    serve(connection, graphs, config)
+
+
 def hosts_uneven_clients(connection, graphs, config):
-    METHODS[config.method.name] = Method(f"{__name__}:Uneven", None)
+    METHODS[config.method.name] = replace(METHODS[config.method.name], client=f"{__name__}:Uneven", rule=None)
     serve(connection, graphs, config)
 
 
@@ -129,3 +146,85 @@ def refuse_client_2(delta, norm, scores, round, slot, client):
 
 def divide_by_zero(delta, norm, scores, round, slot, client):
     return np.asarray([1, 2, 3])[client + 10]
+
+
+LIES = {
+    1: "one byte short",
+    2: "40 MB of empty maps",
+    3: "a flipped byte",
+    4: "halves of two uploads",
+    5: "another client's place",
+    6: "another round",
+    7: "an exception",
+    8: "an update out of range",
+    9: "no envelopes at all",
+    10: "garbage of the right length",
+}
+"""What the bad client does, by round."""
+
+
+@dataclass(frozen=True)
+class LyingEncoder:
+    """An encoder of which one client's results are not what they should be; another way in every round."""
+
+    encoder: Any
+    bad: int
+
+    def __call__(self, delta, norm, scores, round, slot, client, **key):
+        def honest(round=round, client=client):
+            return self.encoder(delta, norm, scores, round, slot, client, **key)
+
+        if client != self.bad or round not in LIES:
+            return honest()
+        first, second = honest()
+        match LIES[round]:
+            case "one byte short":
+                return first, second[:-1]
+            case "40 MB of empty maps":
+                return first, b"\x80" * 40_000_000
+            case "a flipped byte":
+                return first[:-1] + bytes([first[-1] ^ 1]), second
+            case "halves of two uploads":
+                return first, honest()[1]
+            case "another client's place":
+                return honest(client=client + 1)
+            case "another round":
+                return honest(round=round + 1)
+            case "an exception":
+                return first / second
+            case "an update out of range":
+                raise RangeError(f"round {round}, client {client}: the update does not fit")
+            case "no envelopes at all":
+                return {"upload": [first, second]}
+            case "garbage of the right length":
+                return bytes(len(first)), bytes(len(second))
+
+
+class LyingEngine(Engine):
+    """An engine for clients of whom one lies; for `train(engine=...)`."""
+
+    def __init__(self, engine, bad):
+        self._engine, self._bad, self.plan = engine, bad, engine.plan
+
+    @property
+    def encoder(self):
+        return LyingEncoder(self._engine.encoder, self._bad)
+
+    @property
+    def decoder(self):
+        return self._engine.decoder
+
+    def start(self, parameters):
+        self._engine.start(parameters)
+
+    def prepare(self, round, size, terms=None):
+        self._engine.prepare(round, size, terms)
+
+    def submit(self, round, slot, client, upload):
+        self._engine.submit(round, slot, client, upload)
+
+    def aggregate(self, round, cohort):
+        return self._engine.aggregate(round, cohort)
+
+    def close(self):
+        self._engine.close()

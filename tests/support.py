@@ -105,4 +105,5 @@ def round_plan(
 def engine_of(kind, parameters: RoundParameters, vectors: VectorFormat = _FORMAT, **options):
     """An engine of this kind, of the plan that its options describe."""
     fields = {name: options.pop(name) for name in _PLAN if name in options}
-    return kind(round_plan(parameters, vectors, **fields), **options)
+    names = {"MpSpdzEngine": "mpspdz", "PlaintextEngine": "plaintext"}
+    return kind(round_plan(parameters, vectors, engine=names.get(kind.__name__, "embedded"), **fields), **options)

@@ -14,7 +14,8 @@ import yaml
 from orchestrator import cli
 from orchestrator.config import load_config
 from orchestrator.errors import ConfigError
-from tests.conftest import TINY
+from orchestrator.registry import METHODS
+from tests.conftest import FITS, TINY
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,10 +33,19 @@ def test_the_tables_of_privacy_are_current(table):
 
 
 SETTINGS = runpy.run_path(str(ROOT / "docs" / "settings.py"))
-ROWS = [
-    [cell.strip(" `") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in SETTINGS["reference"]().splitlines()
-]
-ROWS = [row for row in ROWS if len(row) == 4 and row[0] not in ("setting", "---")]
+
+
+def _rows(text):
+    """The tables of a part of the page: name, value, default and meaning of each setting."""
+    rows = [[cell.strip(" `") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in text.splitlines()]
+    return [row for row in rows if len(row) == 4 and row[0] not in ("setting", "---")]
+
+
+COMMON, *BY_METHOD = re.split(r"^## method: (?=\w)|^(?=## federation$)", SETTINGS["reference"](), flags=re.MULTILINE)
+COMMON, BY_METHOD = _rows(COMMON + BY_METHOD.pop()), {text.partition("\n")[0]: _rows(text) for text in BY_METHOD}
+ROWS = {name: [*COMMON, *rows] for names, rows in BY_METHOD.items() for name in names.split(", ")}
+"""For each method, all settings that there are with it."""
+BOUNDED = {(name, values): method for method, rows in ROWS.items() for name, values, *_ in rows}
 BEYOND = {"≥": lambda x: x - 1, ">": lambda x: x, "≤": lambda x: x + 1, "<": lambda x: x}
 
 
@@ -44,21 +54,25 @@ def test_the_reference_of_settings_is_current():
     assert SETTINGS["PAGE"].read_text(encoding="utf-8") == SETTINGS["reference"]()
 
 
-def test_the_reference_has_every_setting_with_its_default_and_meaning():
-    names = [name for name, *_ in ROWS if not name.startswith("data.csv.")]
-    assert sorted(names) == sorted(_leaves(load_config().model_dump(mode="json"))) and all(row[3] for row in ROWS)
-    given = [f"{name}={default}" for name, _, default, _ in ROWS if default != "must be given"]
+@pytest.mark.parametrize("method", METHODS)
+def test_the_reference_has_every_setting_with_its_default_and_meaning(method):
+    chosen = [f"method.name={method}", *FITS[method]]
+    rows, config = ROWS[method], load_config(overrides=chosen)
+    names = [name for name, *_ in rows if not name.startswith("data.csv.")]
+    assert sorted(names) == sorted(_leaves(config.model_dump(mode="json"))) and all(row[3] for row in rows)
+    given = [f"{name}={default}" for name, _, default, _ in rows if default != "must be given"]
     given = [override for override in given if not override.startswith("data.csv.")]
-    assert load_config(overrides=given) == load_config()
+    assert load_config(overrides=[*given, *chosen]) == config
 
 
-@pytest.mark.parametrize(("name", "values"), [row[:2] for row in ROWS if set(row[1]) & set(BEYOND)])
+@pytest.mark.parametrize(("name", "values"), [key for key in BOUNDED if set(key[1]) & set(BEYOND)])
 def test_values_beyond_the_bounds_in_the_reference_are_refused(name, values):
+    chosen = [f"method.name={BOUNDED[name, values]}", *FITS[BOUNDED[name, values]]]
     for sign, bound in re.findall(r"([≥>≤<]) (-?[\d.]+)", values):
         beyond = BEYOND[sign](float(bound) if "." in bound else int(bound))
         length = re.search(r"list of (\d)", values)
         with pytest.raises(ConfigError, match=re.escape(name)):
-            load_config(overrides=[f"{name}={[beyond] * int(length[1]) if length else beyond}"])
+            load_config(overrides=[*chosen, f"{name}={[beyond] * int(length[1]) if length else beyond}"])
 
 
 def _leaves(tree, prefix=""):

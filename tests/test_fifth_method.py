@@ -30,7 +30,7 @@ from tests.training_runs import Crash, CrashingFolder, run
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-ENTRY = Method("tests.examples.fedprox:FedProx", "fedavg")
+ENTRY = Method("tests.examples.fedprox:FedProx", "tests.examples.fedprox:FedProxSettings", "fedavg")
 GRAPH = class_graph(120, edges=300)
 FEDPROX = ("method.name=fedprox", "model.name=gcn-classifier", "evaluation.where=clients", "clients.partition=disjoint")
 
@@ -64,7 +64,8 @@ def test_the_page_shows_the_file():
 
 def test_the_pages_line_is_the_entry_in_the_package():
     named = eval(f"{{{BLOCKS[1].strip()}}}", {"Method": Method})["fedprox"]
-    assert named == Method(ENTRY.client.replace("tests.examples", "orchestrator.methods"), ENTRY.rule)
+    moved = (place.replace("tests.examples", "orchestrator.methods") for place in (ENTRY.client, ENTRY.settings))
+    assert named == Method(*moved, ENTRY.rule)
 
 
 def test_what_the_page_names_exists():
@@ -99,7 +100,7 @@ def test_the_pages_rule_gives_the_same_weights_in_float64_and_on_shares(monkeypa
 
 @pytest.mark.parametrize("mu", [0.0, 0.5, 20.0])
 def test_training_is_that_of_the_formula(mu):
-    own = config(proximal=mu)
+    own = config(mu=mu)
     released = start(GRAPH, own)
     found = released - create(GRAPH, own, 0).train(released).delta
     net = create_network(GRAPH.num_features, GRAPH.classes, own.model)
@@ -120,14 +121,14 @@ def test_a_huge_mu_pins_the_model_and_none_is_fedavg():
         own = config(local_epochs=60, **method)
         return create(GRAPH, own, 0).train(start(GRAPH, own)).delta
 
-    np.testing.assert_array_equal(moved(proximal=0.0), moved(name="fedavg"))
-    distances = [np.abs(moved(proximal=mu)).max() for mu in (0.0, 1.0, 1e4)]
+    np.testing.assert_array_equal(moved(mu=0.0), moved(name="fedavg"))
+    distances = [np.abs(moved(mu=mu)).max() for mu in (0.0, 1.0, 1e4)]
     assert distances[0] > distances[1] > distances[2]
     assert distances[2] < 0.02 < 0.2 < distances[0]  # Adam's first step is the learning rate, 0.01
 
 
 def test_clients_in_a_batch_are_each_pulled():
-    own, graphs = config(proximal=5.0), [class_graph(seed=k) for k in (1, 2)]
+    own, graphs = config(mu=5.0), [class_graph(seed=k) for k in (1, 2)]
     released = start(graphs[0], own)
     together = [create(graph, own, c) for c, graph in enumerate(graphs)]
     for c, update in enumerate(type(together[0]).train_together(together, released)):
@@ -144,8 +145,21 @@ def test_it_is_known_by_the_line_alone(monkeypatch):
         load_config(overrides=["method.name=fedprox"])
 
 
+def test_its_setting_is_its_own():
+    assert load_config(overrides=["method={name: fedprox, mu: 2}"]).method.mu == 2
+    for wrong, message in {
+        "method={name: fedprox, mu: -1}": "method.mu: Input should be greater than or equal to 0, got -1",
+        "method={name: fedprox, muu: 1}": "method.muu: unknown setting of fedprox (did you mean mu?)",
+        "method={name: fedprox, tau: 1}": "method.tau: a setting of f2gnn; fedprox does not know it",
+        "method={name: fedavg, mu: 1}": "method.mu: a setting of fedprox; fedavg does not know it",
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            load_config(overrides=[wrong])
+        assert str(caught.value) == message
+
+
 def test_a_run_its_folder_a_crash_and_the_plots(tiny, tmp_path):
-    own = tiny(tmp_path, *FEDPROX, "method.proximal=0.1", "federation.rounds=5", "model.dropout=0.5")
+    own = tiny(tmp_path, *FEDPROX, "method.mu=0.1", "federation.rounds=5", "model.dropout=0.5")
     whole, results = run(own, graph=GRAPH, audit=True)
     broken = CrashingFolder.create(own)
     with pytest.raises(Crash):
@@ -166,7 +180,7 @@ def test_a_run_its_folder_a_crash_and_the_plots(tiny, tmp_path):
 def test_a_huge_mu_pins_the_released_model_through_the_round_loop(tiny, tmp_path):
     def moved(mu):
         _, results = run(
-            tiny(tmp_path, *FEDPROX, f"method={{proximal: {mu}, local_epochs: 40}}", "federation.rounds=2"), graph=GRAPH
+            tiny(tmp_path, *FEDPROX, f"method={{mu: {mu}, local_epochs: 40}}", "federation.rounds=2"), graph=GRAPH
         )
         net = create_network(GRAPH.num_features, GRAPH.classes, tiny(tmp_path, *FEDPROX).model)
         return np.abs(results[-1].parameters - net.initial_parameters(31)).max()
@@ -177,7 +191,7 @@ def test_a_huge_mu_pins_the_released_model_through_the_round_loop(tiny, tmp_path
 def test_on_secret_shares_it_is_the_same_method(tiny, tmp_path):
     models = {}
     for engine in ("plaintext", "embedded"):
-        own = tiny(tmp_path, *FEDPROX, "method.proximal=0.1", f"engine={{name: {engine}, preprocessing: dealer}}")
+        own = tiny(tmp_path, *FEDPROX, "method.mu=0.1", f"engine={{name: {engine}, preprocessing: dealer}}")
         _, results = run(own, graph=GRAPH, audit=True)
         assert all(result.difference <= result.bound for result in results)
         models[engine] = results[-1].parameters
@@ -185,7 +199,5 @@ def test_on_secret_shares_it_is_the_same_method(tiny, tmp_path):
 
 
 def test_it_is_compared_with_the_others(tiny, tmp_path):
-    result = compare_methods(
-        tiny(tmp_path, *FEDPROX, "method.proximal=1", "federation.rounds=1"), ["fedprox", "fedavg"], 1
-    )
+    result = compare_methods(tiny(tmp_path, *FEDPROX, "method.mu=1", "federation.rounds=1"), ["fedprox", "fedavg"], 1)
     assert {score.method for score in result.scores} == {"fedprox", "fedavg"}

@@ -7,12 +7,14 @@ from importlib import import_module
 
 import pytest
 
-from mpc_programs.rules import RULES
-from orchestrator.config import load_config
+from mpc_programs.rules import RULES, RoundParameters
+from orchestrator.config import load_config, settings_class
+from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.errors import ConfigError
 from orchestrator.methods import LocalMethod, method_class
 from orchestrator.models import NETWORKS
 from orchestrator.registry import METHODS, Method
+from tests.conftest import FITS
 
 NAMED = {
     "f2gnn": "F2GNN",
@@ -37,6 +39,36 @@ def test_whatever_is_registered_can_be_imported(name):
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_settings_are_of_the_class_that_the_client_reads(name):
+    declared = (
+        eval(base.__annotations__["settings"], vars(import_module(base.__module__)))
+        for base in method_class(name).__mro__
+        if "settings" in getattr(base, "__annotations__", {})
+    )
+    assert issubclass(settings_class(name), next(declared))
+    assert type(load_config(overrides=settings(name)).method) is settings_class(name)
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.rule])
+def test_rules_get_their_public_parameters_from_the_methods_settings(name):
+    """The methods' own, beside what is common to all."""
+    config = load_config(overrides=settings(name))
+    own = config.method.rule_parameters(config.model)
+    common = {"rule": METHODS[name].rule, "cohort": config.federation.cohort}
+    assert RoundPlan.of(config).parameters == RoundParameters(**common, **own)
+
+
+def test_the_rules_public_parameters_follow_the_settings():
+    config = load_config(overrides=settings("f2gnn", "method={lam: 3, tau: 2, score_max: 1.5}"))
+    assert config.method.rule_parameters(config.model) == {"lam": 3, "tau": 2, "fairness_max": 1.5}
+    config = load_config(overrides=settings("fedpub", "method.similarity=5", "model.hidden=48"))
+    assert config.method.rule_parameters(config.model) == {"embedding": 48, "similarity": 5}
+    for name in ("fedavg", "fedsage", "fedsage+", "local"):
+        config = load_config(overrides=settings(name))
+        assert config.method.rule_parameters(config.model) == {}
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_rules_and_networks_exist_and_personal_is_what_the_rule_says(name):
     method = METHODS[name]
     assert set(method.networks) <= NETWORKS.keys()
@@ -54,17 +86,7 @@ def test_every_rule_and_every_network_has_a_method():
 def test_an_entry_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         METHODS["fedavg"].rule = "f2gnn"
-    assert Method("module:Class", "fedavg") == Method("module:Class", "fedavg", (), False)
-
-
-FITS = {
-    "f2gnn": [],
-    "fedavg": [],
-    "local": ["evaluation.where=clients"],
-    "fedpub": ["evaluation.where=clients", "model.name=gcn-classifier"],
-    "fedsage": ["model.name=sage"],
-    "fedsage+": ["model.name=sage"],
-}
+    assert Method("a:Client", "a:Settings", "fedavg") == Method("a:Client", "a:Settings", "fedavg", (), False)
 
 
 def settings(name, *more):
@@ -104,7 +126,10 @@ PERSONAL = [name for name, method in METHODS.items() if method.personal]
             "federation.sampling=with_replacement",
             "federation.sampling = with_replacement: with method.name = {} clients are distinct",
         ),
-        ("method.stateful=false", "method.stateful = false: with method.name = {} every client keeps its own model"),
+        (
+            "method.stateful=false",
+            "method.stateful: a setting of f2gnn, fedavg, fedsage, fedsage+; {} does not know it",
+        ),
     ],
 )
 def test_personal_methods_refuse_what_does_not_fit_them(name, wrong, message):

@@ -177,7 +177,7 @@ class ClientPool:
             places = [(slot, c) for slot, c in enumerate(cohort) if c in members]
             orders[k] = Train(k, round, places, parameters, encoder, keyed, audit)
         self._all("local training", round, orders, take)
-        return Trained(audits, dict(sorted(missing.items())), time.perf_counter() - started)
+        return Trained(dict(sorted(audits.items())), dict(sorted(missing.items())), time.perf_counter() - started)
 
     def deliver(
         self, round: int, cohort: Sequence[int], answers: Mapping[int, Any], decoder: Decoder, reveal: bool = False

@@ -58,8 +58,7 @@ class MpSpdzEngine(TwoServerEngine):
         Shape(program, protocol, parameters, 0)  # says so where the program cannot compute this
         self._installation, self._cache = find(home), cache or default_cache()
         self._protocol = protocol
-        self._installation.binary(protocol)
-        self._installation.check_certificates(protocol)
+        self._installation.check(protocol)
         self._scratch: Path | None = None
         here = "orchestrator.server"
         modules = {"server 0": f"{here}.mpspdz", "server 1": f"{here}.mpspdz"}

@@ -190,7 +190,8 @@ class PlaintextEngine(Engine):
     """Everything in this process, nothing protected.
 
     The noise has the variance of both servers' together. It is drawn in floating point, thirty times faster than exact
-    noise and for no other purpose than to see what such noise does: nothing is claimed for it.
+    noise and for no other purpose than to see what such noise does: nothing is claimed for it. Where shares are
+    simulated the servers' dither is too; elsewhere the released model is the exact one.
     """
 
     def __init__(self, plan: RoundPlan) -> None:
@@ -254,6 +255,8 @@ class PlaintextEngine(Engine):
         self._model = float64_aggregate(self._model, self._parameters, terms.clip_norm, uploads)
         if terms.noise_stddev:
             self._model = self._model + _noise(terms.noise_stddev, len(self._model))
+        if self.plan.noise.multiplier > 0:
+            self._model = self._model + _dither(self.plan.vectors.dither_bound, len(self._model))
         if terms.count_stddev is not None and terms.clip_norm is not None:
             within = sum(upload.norm <= terms.clip_norm for upload in uploads) + float(_noise(terms.count_stddev, 1)[0])
         cost = self._cost(started, size if cohort else 0, size)
@@ -270,3 +273,8 @@ class PlaintextEngine(Engine):
 def _noise(stddev: float, count: int) -> np.ndarray:
     """What two servers add together; float64, shape (count,)."""
     return np.random.default_rng().normal(0.0, 2.0**0.5 * stddev, count)
+
+
+def _dither(largest: float, count: int) -> np.ndarray:
+    """What two servers' dithers come to, at most `largest`; float64, shape (count,)."""
+    return np.random.default_rng().uniform(-largest / 2, largest / 2, (2, count)).sum(axis=0)

@@ -30,9 +30,9 @@ from orchestrator.privacy.quantile import COUNT_SENSITIVITY
 from orchestrator.privacy.sensitivity import check_fixed_denominator, fixed_weight, l2_sensitivity, weights_error
 from orchestrator.registry import METHODS
 
-__all__ = ["Noise", "RoundPlan", "Terms"]
+__all__ = ["HIDING_COHORT", "Noise", "RoundPlan", "Terms"]
 
-_HIDING = 4
+HIDING_COHORT = 4
 """In a smaller cohort without noise a member learns much of the others."""
 
 _LARGEST_RATIO = 2.0**20
@@ -286,7 +286,7 @@ class RoundPlan:
         return low, high
 
     def error_bound(self, cohort: int, largest_coordinate: float) -> float:
-        """Bound on |released - float64| per coordinate of a round, without noise, for the plan's engine.
+        """Bound on |released - float64| per coordinate of a round, without Gaussian noise, for the plan's engine.
 
         MP-SPDZ's `assisted` and `scalar-first` keep the embedded engine's. Its `faithful` rounds at 2^-16: the factors
         as measured, the updates once when they enter and once in each of two products, weights adding up to one.
@@ -327,7 +327,7 @@ def _min_cohort(config: Config) -> int:
         return 0
     if privacy.noise_multiplier > 0 and privacy.sensitivity == "bounded_weights":
         return federation.cohort
-    return min(federation.cohort, _HIDING)
+    return min(federation.cohort, HIDING_COHORT)
 
 
 def _parameters(config: Config, vectors: VectorFormat) -> RoundParameters | None:
@@ -347,13 +347,9 @@ def _parameters(config: Config, vectors: VectorFormat) -> RoundParameters | None
     parameters = RoundParameters(
         rule=rule,
         cohort=config.federation.cohort,
-        lam=config.method.lam,
-        tau=config.method.tau,
-        fairness_max=config.method.score_max,
         ratio_max=None if clip_norm is None else vectors.limit / clip_norm,
         expected=config.federation.cohort if fixed else None,
-        embedding=config.model.hidden if rule == "fedpub" else 0,
-        similarity=config.method.similarity,
+        **config.method.rule_parameters(config.model),
     )
     check_fixed_denominator(parameters)
     return parameters

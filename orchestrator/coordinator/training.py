@@ -23,11 +23,11 @@ from orchestrator.coordinator.plaintext import (
     float64_personal,
     plain_encoder,
 )
-from orchestrator.coordinator.round_plan import RoundPlan
+from orchestrator.coordinator.round_plan import HIDING_COHORT, RoundPlan
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
 from orchestrator.errors import ConfigError, ProtocolError, RunError, SafeGNNError
 from orchestrator.evaluation.classification import ClientsEvaluation
-from orchestrator.evaluation.metrics import Evaluation, metric_names
+from orchestrator.evaluation.metrics import Evaluation
 from orchestrator.evaluation.rounds import round_evaluation
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
@@ -144,8 +144,9 @@ def train(
         folder: where everything is recorded; with `resume`, where to continue from.
         audit: also compute each aggregation in float64 from the clients' plaintext. Simulation only: it defeats the
             protection that the engine gives.
-        observe: called after every round.
-        announce: called with what goes on before the first round, where that takes time.
+        observe: called after every round; what writes TensorBoard logs is an observer of `orchestrator.reports`.
+        announce: called with what goes on before the first round, where that takes time, and with what a user should
+            know before it.
         graph, engine: instead of what the configuration names, for callers that have them already.
 
     Raises:
@@ -158,7 +159,6 @@ def train(
     graph = graph or load_graph(config.data, config.seed)
     clients = client_graphs(graph, config.clients, config.seed)
     network = create_network(graph.num_features, graph.classes, config.model)
-    log = _tensorboard(folder) if config.run.tensorboard else lambda result: None
     checkpoint = folder.load() if resume else None
     budget = _budget(plan, folder, 0 if checkpoint is None else checkpoint.round, resume)
     if checkpoint is None:
@@ -167,6 +167,8 @@ def train(
         checkpoint = replace(checkpoint, clip_norm=config.privacy.clip_norm)
     with ClientPool(clients, config) as pool, engine or create_engine(config) as engine:
         engine.start(checkpoint.parameters)
+        if warning := _small_cohort(plan):
+            announce(warning)
         evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations)
         if checkpoint.states:
             pool.restore(checkpoint.states)
@@ -218,7 +220,7 @@ def train(
             elif aggregation.parameters is not None:
                 opened = [aggregation.parameters]
             left_out = {**aggregation.left_out, **missing}
-            audits = [upload for slot, upload in sorted(trained.audits.items()) if slot not in left_out]
+            audits = [upload for slot, upload in trained.audits.items() if slot not in left_out]
             difference, bound = _audit(plan.at(clip_norm), number, model, opened, audits)
             if aggregation.parameters is not None:
                 model = aggregation.parameters
@@ -249,12 +251,22 @@ def train(
                 if aggregation.weights is not None and cohort:
                     present = [c for slot, c in enumerate(cohort) if slot not in aggregation.left_out]
                     folder.save_weights(present, aggregation.weights)
-            log(result)
             observe(result)
             number, cohort, clip_norm = number + 1, following, adapted
     if not personal:
         save_model(folder.path / "model.pt", network, model)
     return model
+
+
+def _small_cohort(plan: RoundPlan) -> str | None:
+    """A warning, where shares are to protect a client that nothing hides among the others of its cohort."""
+    if plan.parameters is None or plan.engine == "plaintext" or plan.noise.multiplier > 0:
+        return None
+    cohort, least = plan.rule.cohort, plan.min_cohort
+    if cohort >= HIDING_COHORT and (least >= HIDING_COHORT or plan.sampling == "poisson"):
+        return None
+    size = f"cohort of {cohort}" if cohort < HIDING_COHORT else f"rounds of as few as {least} clients"
+    return f"{size} without differential privacy: each member can learn much about the others; see README, Limits"
 
 
 def _budget(plan: RoundPlan, folder: RunFolder, completed: int, resume: bool) -> Budget | None:
@@ -319,24 +331,3 @@ def _audit(
         reason = f"the model differs from float64 by {difference:.3g}, more than the bound {bound:.3g}"
         raise ProtocolError(f"engine {plan.engine}", "audit", round, reason)
     return difference, bound
-
-
-def _tensorboard(folder: RunFolder) -> Callable[[RoundResult], None]:
-    """Writes each round's metrics to `tensorboard/` in the run folder."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ConfigError("run.tensorboard: install the package's extra, pip install 'safegnn[tensorboard]'") from None
-    writer = SummaryWriter(str(folder.path / "tensorboard"))
-
-    def log(result: RoundResult) -> None:
-        for mask, evaluation in result.evaluations.items():
-            values = evaluation.as_dict()
-            for name in metric_names(values):
-                if values[name] is not None:
-                    writer.add_scalar(f"{mask}/{name}", values[name], result.round)
-        for name, value in result.costs().items():
-            writer.add_scalar(f"cost/{name}", value, result.round)
-        writer.flush()
-
-    return log

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config
-from orchestrator.coordinator.factory import create_engine
-from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.training import RoundResult, train
 from orchestrator.evaluation.metrics import metric_names
-from orchestrator.graphs import load_graph
+from orchestrator.experiments.grid import Observer, run_grid
+from orchestrator.experiments.tables import markdown, metric, write_table
 from orchestrator.reports.plots import plot_comparison
 
 __all__ = ["Comparison", "compare"]
@@ -23,7 +21,7 @@ class Comparison:
     """What `compare` found.
 
     Attributes:
-        folder: holds one run folder an engine and the overlaid curves.
+        folder: holds one run folder an engine, the overlaid curves, and the table as Markdown and CSV.
         rounds: how many; fewer than configured where the privacy budget ended training.
         max_model_difference: over all rounds, the largest |released - float64 aggregation of the same uploads| of the
             secret-shared runs; None with noise, which no one but the servers can subtract.
@@ -50,11 +48,26 @@ class Comparison:
             "engines": {name: dict(metrics) for name, metrics in self.final.items()},
         }
 
+    def rows(self) -> list[dict[str, str | float | None]]:
+        """The table by column name: a row a metric, its values after the last round and how far engines part."""
+        table = []
+        for name, largest in self.largest.items():
+            values = {engine: metrics[name] for engine, metrics in self.final.items()}
+            finals = {f"final, {engine}": value for engine, value in values.items()}
+            parted = {"final difference": _spread(list(values.values())), "largest difference": largest}
+            table.append({"validation": name, **finals, **parted})
+        return table
+
+    def table(self) -> list[dict[str, str]]:
+        """The rows as they are shown."""
+        return [{key: v if isinstance(v, str) else metric(v) for key, v in row.items()} for row in self.rows()]
+
 
 def compare(
     config: Config,
     engines: Sequence[str] = ("plaintext", "embedded"),
-    observe: Callable[[str, RoundResult], None] = lambda engine, result: None,
+    observe: Observer = lambda engine, seed, result: None,
+    announce: Callable[[str], None] = lambda text: None,
 ) -> Comparison:
     """Train with each engine and overlay the curves.
 
@@ -63,40 +76,36 @@ def compare(
         ProtocolError: a released model lies further from float64 than its bound allows.
     """
     settings = {name: config.changed(engine={"name": name}) for name in engines}
-    made = {name: create_engine(own) for name, own in settings.items()}
-    graph = load_graph(config.data, config.seed)
-    parent = RunFolder.create(config, f"compare-{config.data.name}-{config.method.name}")
-    records: dict[str, list[dict[str, Any]]] = {}
-    differences: list[float] = []
-    shares: list[float] = []
-    for name in engines:
-        own = settings[name].changed(run={"dir": parent.path})
-        folder = RunFolder.create(own, name)
-
-        def watch(result: RoundResult, name: str = name) -> None:
-            if name != "plaintext" and result.difference is not None and result.bound is not None:
-                differences.append(result.difference)
-                shares.append(result.difference / result.bound)
-            observe(name, result)
-
-        train(own, folder, audit=True, observe=watch, graph=graph, engine=made[name])
-        records[name] = folder.records()
-    plot_comparison(records, parent.path / "comparison.png", f"{config.data.name}, {config.method.name}")
+    title = f"compare-{config.data.name}-{config.method.name}"
+    grid = run_grid(config, title, settings, audit=True, observe=observe, announce=announce)
+    records = {name: grid.runs(name)[0] for name in engines}
+    plot_comparison(records, grid.folder / "comparison.png", f"{config.data.name}, {config.method.name}")
     names = metric_names(next(iter(records.values()))[0]["val"])
-    return Comparison(
-        folder=parent.path,
+    audits = [
+        (row["model_difference"], row["model_difference_bound"])
+        for name, rows in records.items()
+        for row in rows
+        if name != "plaintext" and row["model_difference"] is not None
+    ]
+    result = Comparison(
+        folder=grid.folder,
         rounds=min(len(rows) for rows in records.values()),
-        max_model_difference=max(differences, default=None),
-        worst_share_of_bound=max(shares, default=None),
+        max_model_difference=max((difference for difference, _ in audits), default=None),
+        worst_share_of_bound=max((difference / bound for difference, bound in audits), default=None),
         final={name: {metric: rows[-1]["val"][metric] for metric in names} for name, rows in records.items()},
         largest={metric: _largest(list(records.values()), metric) for metric in names},
     )
+    write_table(grid.folder, "table", markdown(result.table()), result.rows())
+    return result
 
 
 def _largest(runs: Sequence[Sequence[Mapping[str, Any]]], metric: str) -> float | None:
-    spreads = []
-    for rows in zip(*runs, strict=True):
-        values = [row["val"][metric] for row in rows]
-        if None not in values:
-            spreads.append(max(values) - min(values))
-    return max(spreads, default=None)
+    """The largest difference between runs in any round in which all of them define the metric."""
+    parted = (_spread([row["val"][metric] for row in rows]) for rows in zip(*runs, strict=True))
+    return max((difference for difference in parted if difference is not None), default=None)
+
+
+def _spread(values: Sequence[float | None]) -> float | None:
+    """From the least to the largest; None where one is not defined."""
+    defined = [value for value in values if value is not None]
+    return max(defined) - min(defined) if len(defined) == len(values) else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import platform
 from collections.abc import Sequence
@@ -11,64 +9,47 @@ from datetime import datetime
 from pathlib import Path
 
 from orchestrator.experiments.costs import Record
-from orchestrator.files import write_atomically
+from orchestrator.experiments.tables import markdown, write_table
 from orchestrator.reports.plots import plot_costs_of_engines
 
-__all__ = ["PAPER", "markdown", "rows", "verdict", "write_report"]
+__all__ = ["PAPER", "rows", "verdict", "write_report"]
 
 PAPER = {"online_seconds": 2.66, "online_megabytes": 3.55}
 """SaFeGNN's figures of one round: MP-SPDZ 0.4.3, all parties on one machine, which is not described further."""
 
-_COLUMNS = (
-    "engine",
-    "protocol",
-    "program",
-    "preprocessing",
-    "online s",
-    "sent online MB",
-    "rounds",
-    "preprocessing s",
-    "sent in preprocessing MB",
-    "start-up s",
-)
 
+def rows(records: Sequence[Record], rounds: int) -> list[dict[str, str | None]]:
+    """The table by column name: medians of one round, what `rounds` take, and the paper's round last.
 
-def rows(records: Sequence[Record], rounds: int) -> list[dict[str, str]]:
-    """The table by column name: medians of one round, what `rounds` take, and the paper's round last."""
-    table = []
+    Args:
+        records: at least one.
+    """
+    table: list[dict[str, str | None]] = []
     for record in records:
         seconds = record.online_seconds, record.preprocessing_seconds, record.startup_seconds_per_round
         megabytes = record.online_bytes_per_server / 1e6, record.preprocessing_bytes_per_server / 1e6
-        cells = (
-            record.engine,
-            record.protocol or "own",
-            record.program,
-            record.preprocessing,
-            f"{seconds[0]:.4f}",
-            f"{megabytes[0]:.4f}",
-            str(record.rounds),
-            f"{seconds[1]:.4f}",
-            f"{megabytes[1]:.3f}",
-            f"{seconds[2]:.3f}",
+        table.append(
+            {
+                "engine": record.engine,
+                "protocol": record.protocol or "own",
+                "program": record.program,
+                "preprocessing": record.preprocessing,
+                "online s": f"{seconds[0]:.4f}",
+                "sent online MB": f"{megabytes[0]:.4f}",
+                "rounds": str(record.rounds),
+                "preprocessing s": f"{seconds[1]:.4f}",
+                "sent in preprocessing MB": f"{megabytes[1]:.3f}",
+                "start-up s": f"{seconds[2]:.3f}",
+                f"{rounds} rounds online s": f"{rounds * seconds[0]:.1f}",
+                f"{rounds} rounds with all s": f"{rounds * sum(seconds):.0f}",
+                f"{rounds} rounds sent MB": f"{rounds * sum(megabytes):,.0f}",
+                "max error": f"{record.max_error:.1e}",
+            }
         )
-        many = {
-            f"{rounds} rounds online s": f"{rounds * seconds[0]:.1f}",
-            f"{rounds} rounds with all s": f"{rounds * sum(seconds):.0f}",
-            f"{rounds} rounds sent MB": f"{rounds * sum(megabytes):,.0f}",
-            "max error": f"{record.max_error:.1e}",
-        }
-        table.append({**dict(zip(_COLUMNS, cells, strict=True)), **many})
     online, sent = PAPER["online_seconds"], PAPER["online_megabytes"]
     paper = {"engine": "the paper's", "online s": f"{online}", "sent online MB": f"{sent}"}
     paper |= {f"{rounds} rounds online s": f"{rounds * online:.1f}"}
-    return [*table, {key: paper.get(key, "-") for key in [*_COLUMNS, *many]}] if table else []
-
-
-def markdown(table: Sequence[dict[str, str]]) -> str:
-    """As a Markdown table."""
-    lines = [f"| {' | '.join(table[0])} |", "|" + "---|" * len(table[0])]
-    lines += [f"| {' | '.join(row.values())} |" for row in table]
-    return "\n".join(lines)
+    return [*table, {key: paper.get(key) for key in table[0]}]
 
 
 def verdict(records: Sequence[Record]) -> list[str]:
@@ -106,12 +87,7 @@ def write_report(folder: Path, records: Sequence[Record], rounds: int, title: st
             *[f"- {line}" for line in verdict(records)],
         ]
     )
-    cells = io.StringIO()
-    writer = csv.DictWriter(cells, table[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    write_atomically(folder / "bench.md", lambda file: file.write(text.encode() + b"\n") and None)
-    write_atomically(folder / "bench.csv", lambda file: file.write(cells.getvalue().encode()) and None)
+    write_table(folder, "bench", text, table)
     bars = {
         f"{row['engine']}, {row['program']}, {row['protocol'] if row['protocol'] != 'own' else row['preprocessing']}": (
             record.online_seconds,

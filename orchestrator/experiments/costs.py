@@ -22,7 +22,10 @@ from mpc_programs.rules import PROGRAMS, RULES, Range, RoundParameters
 from orchestrator.config import Config
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate, float64_personal
+from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.two_servers import TwoServerEngine
+from orchestrator.errors import ConfigError
+from orchestrator.registry import METHODS
 from orchestrator.transport.channel import Position, accept, connect, listen
 from orchestrator.transport.tls import Identity, create_certificates
 from orchestrator.wire.envelope import Keypair
@@ -31,11 +34,13 @@ __all__ = [
     "Contender",
     "Record",
     "bench",
+    "bench_all",
     "bench_embedded",
     "contenders",
     "exchange_sec",
     "median_sec",
     "vector_sec",
+    "with_cohort",
 ]
 
 CLIP_NORM = 8.0
@@ -61,7 +66,7 @@ class Contender:
         """
         chosen = {"name": self.engine, "program": self.program, "timeout_sec": 600.0}
         own = {"protocol": self.protocol} if self.protocol else {"preprocessing": self.preprocessing}
-        clip_norm = None if RULES[config.method.name].personal else CLIP_NORM
+        clip_norm = None if METHODS[config.method.name].personal else CLIP_NORM
         privacy = {"clip_norm": config.privacy.clip_norm or clip_norm, "noise_multiplier": 0.0}
         return config.changed(engine={**chosen, **own}, privacy=privacy)
 
@@ -133,9 +138,43 @@ def bench_embedded(
     commands: dict[str, list[str]] | None = None,
 ) -> Record:
     """The embedded engine with F2GNN's rule and the defaults of all other settings."""
-    config = Config()
-    config = config.changed(clients={"count": max(cohort, config.clients.count)}, federation={"cohort": cohort})
-    return bench(config, Contender("embedded", program, preprocessing), parameters, repeats, commands)
+    contender = Contender("embedded", program, preprocessing)
+    return bench(with_cohort(Config(), cohort), contender, parameters, repeats, commands)
+
+
+def with_cohort(config: Config, cohort: int) -> Config:
+    """The settings with so many clients in a round, and at least as many clients."""
+    return config.changed(clients={"count": max(cohort, config.clients.count)}, federation={"cohort": cohort})
+
+
+def bench_all(
+    config: Config,
+    contenders: Sequence[Contender],
+    parameters: int,
+    repeats: int,
+    required: Sequence[str],
+    announce: Callable[[str], None] = lambda text: None,
+) -> list[Record]:
+    """Measure one contender after the other.
+
+    Args:
+        config, parameters, repeats: as in `bench`.
+        required: engines without which there is no result; contenders of others that cannot run here are left out.
+        announce: called with what is measured next, and why one is left out.
+
+    Raises:
+        ConfigError: a contender of a required engine cannot run here.
+    """
+    records = []
+    for contender in contenders:
+        announce(f"{contender}: {repeats} rounds")
+        try:
+            records.append(bench(config, contender, parameters, repeats))
+        except ConfigError as error:
+            if contender.engine in required:
+                raise
+            announce(f"{contender}: left out: {error}")
+    return records
 
 
 def bench(
@@ -154,16 +193,17 @@ def bench(
         commands: as in `TwoServerEngine`.
 
     Raises:
-        ConfigError: the engine lacks what it needs, or the program cannot compute what is configured.
+        ConfigError: the engine lacks what it needs, the program cannot compute what is configured, or the method
+            aggregates nothing.
     """
     threadpool_limits(1)  # idle worker threads of this process would spin on the servers' cores
     config = contender.applied_to(config)
     clip_norm = config.privacy.clip_norm
+    rule = RoundPlan.of(config).rule
     rng = np.random.default_rng(0)
     costs, errors = [], []
     with create_engine(config, commands) as engine:
         assert isinstance(engine, TwoServerEngine)
-        rule = engine.plan.rule
         uploads = [_upload(rng, rule, parameters) for _ in range(rule.cohort)]
         keypairs = [Keypair() for _ in uploads]
         started = time.perf_counter()

@@ -15,6 +15,7 @@ from orchestrator.config import Config
 from orchestrator.errors import RangeError
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods.base import LocalMethod, LocalUpdate
+from orchestrator.methods.settings import AdamSettings
 from orchestrator.models import create_network
 from orchestrator.models.gcn import blocks
 from orchestrator.seeding import seeded_generator
@@ -36,13 +37,19 @@ class AdamTraining(LocalMethod):
     What is trained is a vector of e >= d numbers, the model's d first: a method may train others beside them.
 
     A client without training nodes trains nothing: its local model is the one that it starts from.
+
+    Attributes:
+        settings: the method's own, of the class that the registry names beside the client's.
     """
+
+    settings: AdamSettings
 
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
         # Features and edges are in the network's tensors; a second copy would double what large clients hold.
         nothing = np.empty((graph.num_nodes, 0), np.float32)
         self.graph = replace(graph, features=nothing, edges=np.empty((2, 0), np.int64))
-        self.config = config
+        assert isinstance(config.method, AdamSettings)
+        self.config, self.settings = config, config.method
         self.client = client
         self._see(graph)
         self._participations = 0
@@ -129,7 +136,7 @@ class AdamTraining(LocalMethod):
     @classmethod
     def _fit(cls, batch: Batch[Self], parameters: np.ndarray) -> list[tuple[np.ndarray, Mapping[str, Any]]]:
         """What each client trained, float64, shape (e,), and its scores."""
-        clients, method = batch.clients, batch.config.method
+        clients, method = batch.clients, batch.clients[0].settings
         noises = [seeded_generator(c.config.seed, "train", c.client, c._participations) for c in clients]
         trained = torch.tensor(cls._start(batch, parameters, noises), dtype=torch.float32, requires_grad=True)
         moments = [client._take_moments(trained.shape[1]) for client in clients]
@@ -169,7 +176,7 @@ class AdamTraining(LocalMethod):
         if self._moments:
             return self._moments
         fresh = {"step": torch.tensor(0.0), "exp_avg": torch.zeros(size), "exp_avg_sq": torch.zeros(size)}
-        if self.config.method.stateful:
+        if self.settings.keeps_state:
             self._moments = fresh
         return fresh
 
@@ -191,14 +198,12 @@ class Batch(Generic[_Client]):
 
     Attributes:
         clients: the clients.
-        config: their configuration.
         counts: training nodes of each client.
         network: the same for all.
     """
 
     def __init__(self, clients: Sequence[_Client]) -> None:
         self.clients = clients
-        self.config = clients[0].config
         self.counts = [len(client.nodes) for client in clients]
         self.network = clients[0].network
         self._graphs = self.network.join([client.tensors for client in clients])

@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from orchestrator.config import Config
 from orchestrator.evaluation.classification import confusion
-from orchestrator.graphs.graph import Graph
+
+if TYPE_CHECKING:  # see the folder's `__init__`
+    from orchestrator.graphs.graph import Graph
 
 __all__ = ["LocalMethod", "LocalUpdate"]
 

@@ -14,6 +14,7 @@ from orchestrator.graphs.balance import group_balance
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods.adam_training import AdamTraining, Batch, sum_up
 from orchestrator.methods.fairness import gap_coefficients, gaps, js_distance_over_nodes, js_divergence
+from orchestrator.methods.settings import F2GNNSettings
 from orchestrator.seeding import derived_seed
 
 __all__ = ["F2GNN"]
@@ -29,10 +30,12 @@ class F2GNN(AdamTraining):
     ``method.stateful: false`` the previous model is always that of a client that never took part.
     """
 
+    settings: F2GNNSettings
+
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
         super().__init__(graph, config, client)
         self._balance = float(np.clip(group_balance(graph, config.clients.balance_self_loops), 0, 1))
-        method = config.method
+        method = self.settings
         self._coefficients = gap_coefficients(
             self.labels, torch.from_numpy(graph.sensitive)[self.nodes], method.penalty, method.eo_denominator
         ).float()
@@ -50,7 +53,7 @@ class F2GNN(AdamTraining):
             return starts
         places = list(previous)
         known = batch if len(places) == len(batch.clients) else Batch([batch.clients[i] for i in places])
-        method = batch.config.method
+        method = batch.clients[0].settings
         noisy = [noises[i] for i in places] if method.divergence_local_mode == "train" else None
         local, released = (
             known.each(known.logits(torch.tensor(models, dtype=torch.float32), noise))
@@ -65,7 +68,7 @@ class F2GNN(AdamTraining):
     @classmethod
     def _loss(cls, batch: Batch[Self], logits: Tensor) -> Tensor:
         """Cross-entropy plus alpha times the penalty (line 33)."""
-        method, penalties = batch.config.method, cls._penalties(batch, logits)
+        method, penalties = batch.clients[0].settings, cls._penalties(batch, logits)
         if method.score_from == "last_epoch":
             for client, penalty in zip(batch.clients, penalties, strict=True):
                 client._last_penalty = float(penalty.detach())
@@ -74,16 +77,16 @@ class F2GNN(AdamTraining):
     @classmethod
     def _penalties(cls, batch: Batch[Self], logits: Tensor) -> list[Tensor]:
         """The penalty of each client."""
-        probabilities = batch.each(torch.sigmoid(logits / batch.config.method.tau_fair))
+        probabilities = batch.each(torch.sigmoid(logits / batch.clients[0].settings.tau_fair))
         return [gaps(p, client._coefficients).sum() for p, client in zip(probabilities, batch.clients, strict=True)]
 
     def _finish(self, trained: np.ndarray) -> None:
-        if self.config.method.stateful:
+        if self.settings.stateful:
             self._local = trained.copy()
 
     @classmethod
     def _scores(cls, batch: Batch[Self], trained: Tensor) -> list[Mapping[str, float]]:
-        if batch.config.method.score_from == "last_epoch":
+        if batch.clients[0].settings.score_from == "last_epoch":
             penalties: Sequence[float | Tensor] = [client._last_penalty for client in batch.clients]
         else:
             penalties = cls._penalties(batch, batch.logits(trained))
@@ -96,17 +99,17 @@ class F2GNN(AdamTraining):
         return {"balance": self._balance, "fairness": 0.0}
 
     def _fairness(self, penalty: float) -> float:
-        method = self.config.method
+        method = self.settings
         score = penalty if method.score == "penalty" else 1 / (penalty + 1e-5)
         return float(np.clip(score, 0, method.score_max))
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
-        if self.config.method.stateful and self._local is not None:
+        if self.settings.stateful and self._local is not None:
             state["local"] = self._local.copy()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        if self.config.method.stateful:
+        if self.settings.stateful:
             self._local = np.array(state["local"], np.float64) if "local" in state else None

@@ -31,6 +31,7 @@ from orchestrator.graphs.edges import canonical_edges
 from orchestrator.graphs.graph import MISSING, Graph
 from orchestrator.methods.adam_training import Batch
 from orchestrator.methods.local_only import Alone
+from orchestrator.methods.settings import FedPubSettings
 from orchestrator.models import Network
 from orchestrator.models.classifiers import GCNClassifier
 from orchestrator.models.gcn import GraphTensors
@@ -48,6 +49,7 @@ class FedPub(Alone):
     personalised model is the global one that everybody starts from, without a pull towards it.
     """
 
+    settings: FedPubSettings
     network: GCNClassifier  # the only one that the registry lets it train; it has embeddings
 
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
@@ -64,7 +66,7 @@ class FedPub(Alone):
 
     @classmethod
     def _objective(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
-        method, size = batch.config.method, batch.network.size
+        method, size = batch.clients[0].settings, batch.network.size
         models = torch.stack([client._effective(row) for client, row in zip(batch.clients, trained, strict=True)])
         total = cls._loss(batch, batch.logits(models, noises))
         if method.penalty_step == "gradient":
@@ -81,7 +83,7 @@ class FedPub(Alone):
         With t the learning rate every mask entry moves t lambda_1 towards 0, at most to 0, and theta becomes
         ``(theta + 2 t lambda_2 theta_bar) / (1 + 2 t lambda_2)``.
         """
-        method, size = batch.config.method, batch.network.size
+        method, size = batch.clients[0].settings, batch.network.size
         if method.penalty_step == "gradient":
             return
         shrink, pull = method.learning_rate * method.mask_penalty, 2 * method.learning_rate * method.proximal
@@ -113,11 +115,11 @@ class FedPub(Alone):
     def _predicting(self, model: np.ndarray) -> Tensor:
         """The network that predicts: masked, without entries below the threshold. Args: model: float64, shape (d,)."""
         both = torch.tensor(np.concatenate([model, self._mask]), dtype=torch.float32)
-        return self._effective(both, self.config.method.mask_threshold)
+        return self._effective(both, self.settings.mask_threshold)
 
     @classmethod
     def _scores(cls, batch: Batch[Self], trained: Tensor) -> list[Mapping[str, np.ndarray]]:
-        threshold = batch.config.method.mask_threshold
+        threshold = batch.clients[0].settings.mask_threshold
         return [
             {"embedding": client._embedding(client._effective(row, threshold))}
             for client, row in zip(batch.clients, trained, strict=True)
@@ -136,7 +138,7 @@ class FedPub(Alone):
 
     def facts(self) -> Mapping[str, float]:
         """``mask_sparsity``: the share of mask entries that predictions take for 0."""
-        least = max(self.config.method.mask_threshold, np.finfo(np.float32).tiny)
+        least = max(self.settings.mask_threshold, np.finfo(np.float32).tiny)
         return {"mask_sparsity": float((np.abs(self._mask) < least).mean())}
 
     def state_dict(self) -> dict[str, Any]:

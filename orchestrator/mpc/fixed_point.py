@@ -109,13 +109,20 @@ class VectorFormat:
     def limit(self) -> float:
         return 2.0**self.integer_bits
 
+    @property
+    def dither_bound(self) -> float:
+        """What both servers' dither of `weight_bits` bits moves a released value by at most: 2 * 2^(weight_bits - 1)
+        steps of 2^-model_bits (`orchestrator.privacy.dither`)."""
+        return 2.0**-self.update_bits
+
     def check_noise(self, stddev: float) -> None:
         """Refuse noise that one round could carry out of range: 10 standard deviations must stay below `limit`.
 
-        These are 7 of both servers' noise together. The released model is below `limit` / 2 before them, and is refused
-        above that after them (`decode_model`); so it takes noise beyond `limit` to wrap a value around unnoticed:
-        with a probability below 2e-12 a value. Privacy does not depend on it: reducing a sum modulo 2^64 is
-        post-processing. One server's noise beyond 2^63 steps, which could not be held, has a probability below 2e-23.
+        These are 7 of both servers' noise together, beside which their dither of 2^-update_bits is nothing. The
+        released model is below `limit` / 2 before them, and is refused above that after them (`decode_model`); so it
+        takes noise beyond `limit` to wrap a value around unnoticed: with a probability below 2e-12 a value. Privacy
+        does not depend on it: reducing a sum modulo 2^64 is post-processing. One server's noise beyond 2^63 steps,
+        which could not be held, has a probability below 2e-23.
         """
         if 10 * stddev >= self.limit:
             raise ConfigError(
@@ -197,10 +204,10 @@ class VectorFormat:
         factors: float | None = None,
         total: float = 1.0,
     ) -> float:
-        """Bound on |released - float64| per coordinate and round, without noise.
+        """Bound on |released - float64| per coordinate and round, without Gaussian noise.
 
         largest_coordinate * (sum of the factors' errors + cohort * rounding to weight_bits) + the factors' sum *
-        rounding of the updates + float64's own rounding of the model.
+        rounding of the updates + float64's own rounding of the model + both servers' dither.
 
         Args:
             gain: as in `softmax_error`.
@@ -210,7 +217,7 @@ class VectorFormat:
         factors = softmax_error(cohort, gain) + clip_error(cohort) if factors is None else factors
         factors += cohort * 2.0**-self.weight_bits if self.weight_bits < SCALAR_BITS else 0.0
         rounding = total * 2.0 ** -(self.update_bits + 1)
-        return largest_coordinate * factors + rounding + self.limit * 2.0**-52
+        return largest_coordinate * factors + rounding + self.limit * 2.0**-52 + self.dither_bound
 
 
 def _encode(values: np.ndarray, bits: int) -> np.ndarray:

@@ -8,15 +8,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import mpc_programs
+from mpc_programs.rules import RoundParameters
 from orchestrator.errors import ConfigError
 from orchestrator.mpspdz.installation import Installation
-from orchestrator.mpspdz.shape import Job
+from orchestrator.mpspdz.shape import Job, Shape
 
-__all__ = ["Compiled", "compile_program", "default_cache"]
+__all__ = ["Compiled", "compile_program", "compile_rounds", "default_cache"]
 
 _SOURCES = Path(mpc_programs.__file__).parent
 _TIMEOUT_SEC = 600.0
@@ -73,6 +75,32 @@ def compile_program(installation: Installation, job: Job, cache: Path | None = N
     except subprocess.TimeoutExpired:
         raise ConfigError(f"MP-SPDZ: compiling {source.name} took more than {_TIMEOUT_SEC:g} s") from None
     return compiled
+
+
+def compile_rounds(
+    installation: Installation,
+    rule: RoundParameters,
+    parameters: int,
+    programs: Sequence[str],
+    protocols: Sequence[str],
+) -> Iterator[tuple[str, str, Compiled | ConfigError]]:
+    """Compile a round, for every program and protocol; yields both and the result, or why there is no such program.
+
+    Args:
+        rule: of the rounds.
+        parameters: d.
+
+    Raises:
+        ConfigError: as `compile_program`.
+    """
+    for program in programs:
+        for protocol in protocols:
+            try:
+                shape = Shape(program, protocol, rule, parameters)
+            except ConfigError as error:
+                yield program, protocol, error
+                continue
+            yield program, protocol, compile_program(installation, shape)
 
 
 def _put_in_place(place: Path, compiled: Compiled) -> None:

@@ -6,12 +6,12 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from orchestrator.errors import ConfigError
-from orchestrator.mpspdz.installation import PARTIES, TESTED_VERSIONS, Installation, certificate_fault, find
+from orchestrator.mpspdz.installation import PARTIES, TESTED_VERSIONS, Installation, certificate_fault, find, named
 from orchestrator.mpspdz.ports import free_ports
 
 __all__ = ["Finding", "examine"]
@@ -39,13 +39,21 @@ class Finding:
     cure: str = ""
 
 
-def examine(home: Path | None = None) -> list[Finding]:
-    """Look at everything; nothing is changed. Without an installation the rows that need none are still there."""
+def examine(home: Path | None = None, required: bool = False) -> list[Finding]:
+    """Look at everything; nothing is changed. Without an installation the rows that need none are still there.
+
+    Args:
+        home: the installation; None looks where `installation.find` does.
+        required: MP-SPDZ is to be used. Where it is not, nobody says where it is, and it is not there, whatever it
+            lacks is a warning: it is an option.
+    """
     findings = [_python(), _processor(), _ports()]
     try:
         installation = find(home)
     except ConfigError as error:
-        return [Finding("installation", "fault", "none found", str(error)), *findings]
+        findings = [Finding("installation", "fault", "none found", str(error)), *findings]
+        optional = not required and named(home) is None
+        return [replace(row, state="warning") if optional and row.state == "fault" else row for row in findings]
     return [*_installation(installation), *findings]
 
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 
 from orchestrator.errors import ConfigError
 
-__all__ = ["PARTIES", "TESTED_VERSIONS", "Installation", "certificate_fault", "find"]
+__all__ = ["PARTIES", "TESTED_VERSIONS", "Installation", "certificate_fault", "find", "named"]
 
 TESTED_VERSIONS = ("0.4.2",)
 
@@ -57,6 +57,11 @@ class Installation:
     def certificates(self) -> Path:
         return self.home / "Player-Data"
 
+    def check(self, protocol: str) -> None:
+        """Raises ConfigError where a party of a protocol could not be run, naming the first thing at fault."""
+        self.binary(protocol)
+        self.check_certificates(protocol)
+
     def check_certificates(self, protocol: str) -> None:
         """Raises ConfigError naming the first file that is missing, expired or does not match."""
         for party in range(PARTIES[protocol]):
@@ -70,16 +75,21 @@ class Installation:
         return path
 
 
+def named(home: Path | None = None) -> Path | None:
+    """Where somebody says that the installation is: `home`, else MPSPDZ_HOME; None where nobody does."""
+    variable = os.environ.get("MPSPDZ_HOME")
+    return home or (Path(variable) if variable else None)
+
+
 def find(home: Path | None = None) -> Installation:
     """The installation at `home`, else at `MPSPDZ_HOME`, else at third_party/MP-SPDZ.
 
     Raises:
         ConfigError: there is none; says which release to unpack where.
     """
-    named = os.environ.get("MPSPDZ_HOME")
-    folder = home or (Path(named) if named else _DEFAULT)
+    folder = named(home) or _DEFAULT
     if not (folder / "compile.py").is_file():
-        where = "MPSPDZ_HOME points there" if named and home is None else "or let MPSPDZ_HOME name another place"
+        where = "MPSPDZ_HOME points there" if named() and home is None else "or let MPSPDZ_HOME name another place"
         raise ConfigError(
             f"MP-SPDZ: no installation at {folder}; unpack the binary release {TESTED_VERSIONS[-1]} from {_RELEASES} "
             f"there and run its Scripts/tldr.sh and Scripts/setup-ssl.sh 3 ({where})"

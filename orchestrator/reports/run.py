@@ -22,8 +22,8 @@ __all__ = ["privacy_report", "report"]
 def report(folder: RunFolder, title: str) -> dict[str, Any]:
     """Draw `curves.png` and `costs.png`; return the JSON document of `safegnn train`.
 
-    The top-level metrics are those of the last round on the validation nodes; `ma20` is their mean over the last 20
-    rounds; `test` belongs to the same model. `costs` are medians over the rounds, `preparation` is what went before.
+    `validation` and `test` hold the metrics of the last round's model on those nodes, `ma20` means over the last 20
+    rounds on the validation nodes. `costs` are medians over the rounds, `preparation` is what went before.
 
     Raises:
         RunError: the run has no completed round.
@@ -38,7 +38,7 @@ def report(folder: RunFolder, title: str) -> dict[str, Any]:
     return {
         "run": str(folder.path),
         "rounds": last["round"],
-        **{metric: last["val"][metric] for metric in names},
+        "validation": {metric: last["val"][metric] for metric in names},
         "ma20": {metric: moving_average([row["val"][metric] for row in records])[-1] for metric in names},
         "test": {metric: last["test"][metric] for metric in names},
         "undefined": {mask: last[mask]["undefined"] for mask in ("val", "test") if last[mask]["undefined"]},

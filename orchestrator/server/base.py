@@ -2,9 +2,9 @@
 
 Parties, adversary and what is learned: see `program`. This process holds one share of everything and both of nothing.
 It takes orders from the orchestrator's connection (`orders`), opens the envelopes that are sealed to its own key
-(`reception`), agrees with the other server on program, parameters, round, cohort and uploads before a share is touched,
-and returns its noisy share, or under a personal rule a share for each client, sealed to that client. What a client does
-wrong costs that client its part; whatever else fails is reported to the orchestrator as an error that names peer, phase
+(`reception`), agrees with the other server on program, terms, round, cohort and uploads before a share is touched, and
+returns its share, dithered and noisy, or under a personal rule a dithered one for each client, sealed to the client.
+What a client does wrong costs that client its part; whatever else fails is reported as an error that names peer, phase
 and round.
 """
 
@@ -29,6 +29,7 @@ from orchestrator.mpc.offline.generation import generate
 from orchestrator.mpc.offline.oblivious_transfer import OtExtension
 from orchestrator.mpc.shared_arithmetic import SharedArithmetic
 from orchestrator.mpc.shares import VectorShare
+from orchestrator.privacy.dither import dither_ring64
 from orchestrator.privacy.noise import noise_ring64
 from orchestrator.server.aggregation import absorb, aggregate, demand, only, separate_count
 from orchestrator.server.pool import Pool, Prepared
@@ -217,7 +218,7 @@ class Server(ABC):
         present, left_out = self._present(number, order.cohort), self._reception.refused
         self._last_round = number  # from here on masks may have been used, whether the round succeeds or not
         if len(present.clients) < self._min_cohort:
-            self._begin()
+            self._end(number)
             return {"type": "too few", "left_out": list(left_out.items())}
         count = None
         if self._announced.count_stddev is not None:
@@ -229,8 +230,13 @@ class Server(ABC):
             reply["answers"] = self._answers(number, present, result, cost)
         else:
             reply |= self._release(number, result, count, cost)
-        self._begin()
+        self._end(number)
         return {**reply, **cost}
+
+    def _end(self, number: int) -> None:
+        """The round is over: what was made for it and not taken is let go, and the next one's uploads may come."""
+        self._noise.forget(lambda key: key[0] <= number)
+        self._begin()
 
     def _release(
         self, number: int, result: VectorShare, count: VectorShare | None, cost: dict[str, Any]
@@ -260,7 +266,8 @@ class Server(ABC):
         slots, answers = sorted(self._uploads), []
         for slot, client, upload, share in zip(slots, present.clients, present.uploads, models.values, strict=True):
             header = Header(self._run, number, slot, client, self.index)
-            answers.append((slot, seal_answer(share, header, upload.reply_key)))
+            dithered = share + dither_ring64(len(share), self._vectors.weight_bits)
+            answers.append((slot, seal_answer(dithered, header, upload.reply_key)))
         cost["online_seconds"] += time.perf_counter() - started
         return answers
 
@@ -316,9 +323,10 @@ class Server(ABC):
         return Layout.of_round(self._parameters, self._program, len(self._model.values), counted)
 
     def _draw(self, key: _NoiseKey) -> tuple[np.ndarray, np.ndarray]:
-        """A round's noise, for the aggregate and for the count, used for nothing else; runs in a thread of its own."""
+        """A round's noise, for the aggregate, dither included, and for the count; runs in a thread of its own."""
         _, noise_stddev, count_stddev = key
         noise = noise_ring64(len(self._model.values), noise_stddev, self._vectors.model_bits)
+        noise += dither_ring64(len(noise), self._vectors.weight_bits)
         return noise, noise_ring64(1, count_stddev, COUNT_BITS)
 
 
@@ -341,6 +349,10 @@ class EmbeddedServer(Server):
         super().prepare(order)
         if self._parameters.cohort:
             self._pool.fill((order.round, self._parameters))
+
+    def _end(self, number: int) -> None:
+        super()._end(number)
+        self._pool.forget(lambda key: key[0] <= number)
 
     def compute(self, number: int, present: Present) -> tuple[VectorShare, dict[str, Any]]:
         asked = time.perf_counter()

@@ -7,11 +7,13 @@ and tells both servers what that party sent. Channel: MP-SPDZ's own TLS, and mut
 
 from __future__ import annotations
 
+import operator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.errors import ConfigError, PeerLostError
+from orchestrator.errors import ConfigError, DisagreementError, PeerLostError
 from orchestrator.mpspdz.compiler import compile_program
 from orchestrator.mpspdz.installation import Installation
 from orchestrator.mpspdz.party import Party, PartyError, PortInUseError
@@ -22,6 +24,7 @@ from orchestrator.transport.channel import Channel, Position
 __all__ = ["serve"]
 
 _HOST = "127.0.0.1"
+_LONGEST_ORDER = 1 << 14
 
 
 def serve(servers: dict[str, Channel], position: Position) -> None:
@@ -30,23 +33,45 @@ def serve(servers: dict[str, Channel], position: Position) -> None:
     while True:
         first.wait()
         try:
-            order = first.receive_message()
-            position.enter("online", order["round"])
-            reply = {"port": order["port"], **_run(order, first)}
+            order = _read(first)
+            position.enter("online", order.round)
+            reply = {"port": order.port, **_run(order, first)}
             for channel in servers.values():
                 channel.send_message(reply)
         except PeerLostError:
             return
 
 
-def _run(order: dict[str, Any], first: Channel) -> dict[str, Any]:
-    """What the dealer's party sent; or what went wrong, and whether that was its own fault."""
-    shape = Shape(order["program"], "dealer-ring", RoundParameters(**order["parameters"]), order["length"])
-    installation = Installation(Path(order["home"]))
+@dataclass(frozen=True)
+class _Order:
+    """What server 0 asks for: a party for this round, on these ports, that runs this program; and where things are."""
+
+    round: int
+    port: int
+    shape: Shape
+    home: Path
+    cache: Path
+    scratch: Path
+
+
+def _read(first: Channel) -> _Order:
+    """Server 0's order. Raises DisagreementError for what is none."""
+    order = first.receive_message(_LONGEST_ORDER)
     try:
-        compiled = compile_program(installation, shape, Path(order["cache"]))
-        with Party(installation, shape, compiled, 2, Path(order["scratch"])) as party:
-            cost = party.run(_HOST, order["port"], first.timeout_sec, {first: _abandon})
+        shape = Shape(order["program"], "dealer-ring", RoundParameters(**order["parameters"]), order["length"])
+        numbers = operator.index(order["round"]), operator.index(order["port"])
+        return _Order(*numbers, shape, *(Path(order[name]) for name in ("home", "cache", "scratch")))
+    except (KeyError, TypeError, ValueError, ArithmeticError, ConfigError) as error:
+        raise first.error(DisagreementError, f"gave an order that is none: {error}") from None
+
+
+def _run(order: _Order, first: Channel) -> dict[str, Any]:
+    """What the dealer's party sent; or what went wrong, and whether that was its own fault."""
+    installation = Installation(order.home)
+    try:
+        compiled = compile_program(installation, order.shape, order.cache)
+        with Party(installation, order.shape, compiled, 2, order.scratch) as party:
+            cost = party.run(_HOST, order.port, first.timeout_sec, {first: _abandon})
     except PartyError as error:
         return {
             "error": f"its party {error}",

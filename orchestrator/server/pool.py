@@ -63,6 +63,10 @@ class Pool(Generic[Key, Made]):
         made = self._made.pop(key).result()
         return made, time.perf_counter() - started
 
+    def forget(self, done: Callable[[Key], bool]) -> None:
+        """Let go of what was asked for and nobody takes any more: a round may have ended without it."""
+        self._made = {key: made for key, made in self._made.items() if not done(key)}
+
     def _work(self) -> None:
         while True:
             key, future = self._orders.get()

@@ -8,8 +8,9 @@ there is nothing in it to interpret. Integers are little-endian.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from itertools import accumulate
+from operator import attrgetter
 from struct import Struct
 from typing import Literal
 
@@ -44,6 +45,10 @@ class Header:
     server: int
 
 
+_NAMES = tuple(field.name for field in fields(Header))
+_place = attrgetter(*_NAMES)
+
+
 def message_bytes(lengths: Mapping[str, int]) -> int:
     """How long a message with fields of these lengths is."""
     return HEADER_BYTES + sum(lengths.values())
@@ -51,7 +56,7 @@ def message_bytes(lengths: Mapping[str, int]) -> int:
 
 def pack(header: Header, content: Mapping[str, bytes], kind: Kind) -> bytes:
     """Header and fields, in their order."""
-    return b"".join([_HEADER.pack(_FORMATS[kind], *astuple(header)), *content.values()])
+    return b"".join([_HEADER.pack(_FORMATS[kind], *_place(header)), *content.values()])
 
 
 def unpack(data: bytes, expected: Header, lengths: Mapping[str, int], kind: Kind) -> dict[str, memoryview]:
@@ -69,7 +74,7 @@ def unpack(data: bytes, expected: Header, lengths: Mapping[str, int], kind: Kind
     found, *place = _HEADER.unpack_from(data)
     if found != _FORMATS[kind]:
         raise ValueError(f"the {kind} has another format than {_FORMATS[kind].decode()!r}")
-    for name, value, wanted in zip((field.name for field in fields(Header)), place, astuple(expected), strict=True):
+    for name, value, wanted in zip(_NAMES, place, _place(expected), strict=True):
         if value != wanted:
             detail = "" if name == "run" else f" {value} instead of {wanted}"
             raise ValueError(f"the {kind} is meant for another {name}{detail}")

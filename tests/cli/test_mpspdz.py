@@ -2,69 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from orchestrator import cli
 from orchestrator.coordinator.run_folder import RunFolder
-from tests.conftest import TINY
-from tests.mpspdz_standin import MEAN, write_party
+from tests.cli.commands import SETTINGS, assert_refused
 
-SETTINGS = [argument for setting in TINY for argument in ("--set", setting)]
+pytestmark = pytest.mark.usefixtures("wide")
+
 MEANS = ["--set", "method.name=fedavg"]
-KEYS = {
-    "engine",
-    "protocol",
-    "program",
-    "preprocessing",
-    "cohort",
-    "parameters",
-    "repeats",
-    "online_seconds",
-    "online_bytes_per_server",
-    "rounds",
-    "preprocessing_seconds",
-    "preprocessing_bytes_per_server",
-    "upload_bytes_per_client",
-    "download_bytes_per_client",
-    "startup_seconds",
-    "floor_seconds",
-    "max_error",
-    "memory_bytes_per_server",
-}
-
-
-@pytest.fixture
-def safegnn(monkeypatch, tmp_path, capfd):
-    """In an empty folder, with no installation anywhere."""
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("MPSPDZ_HOME", raising=False)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["safegnn", *arguments])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        return int(caught.value.code or 0), *capfd.readouterr()
-
-    return run
-
-
-@pytest.fixture
-def installed(standin, monkeypatch, safegnn):
-    """Parties that compute means, found by the environment."""
-    for protocol in ("semi2k", "dealer-ring"):
-        write_party(standin.home, MEAN + "result()", protocol)
-    monkeypatch.setenv("MPSPDZ_HOME", str(standin.home))
-    return standin
 
 
 @pytest.mark.parametrize(
@@ -86,8 +34,23 @@ def test_without_an_installation_one_line_says_which_release_to_unpack_where(saf
     assert not list(Path().iterdir())
 
 
-def test_doctor_tells_what_to_do_and_fails(safegnn):
+def test_doctor_warns_where_the_option_is_missing(safegnn):
     status, out, _ = safegnn("doctor", "--json")
+    document = json.loads(out)
+    assert status == 0 and document["ok"]
+    [installation] = [row for row in document["findings"] if row["what"] == "installation"]
+    assert installation["state"] == "warning" and "unpack the binary release" in installation["cure"]
+    status, out, _ = safegnn("doctor")
+    assert status == 0 and "warning" in out and "fault" not in out
+
+
+@pytest.mark.parametrize(
+    "asked", ["engine.name=mpspdz", "engine.mpspdz_home=nowhere", "MPSPDZ_HOME"], ids=lambda asked: asked.split("=")[0]
+)
+def test_doctor_fails_where_what_is_asked_for_is_missing(safegnn, monkeypatch, asked):
+    if asked == "MPSPDZ_HOME":
+        monkeypatch.setenv(asked, "nowhere")
+    status, out, _ = safegnn("doctor", "--json", *(["--set", asked] if "=" in asked else []))
     document = json.loads(out)
     assert status == 1 and not document["ok"]
     assert document["findings"][0] == {
@@ -96,8 +59,12 @@ def test_doctor_tells_what_to_do_and_fails(safegnn):
         "detail": "none found",
         "cure": document["findings"][0]["cure"],
     }
+
+
+def test_doctor_fails_with_a_damaged_installation(safegnn, installed):
+    (installed.home / "semi2k-party.x").unlink()
     status, out, _ = safegnn("doctor")
-    assert status == 1 and "fault" in out and "unpack the binary release" in out
+    assert status == 1 and "fault" in out
 
 
 def test_doctor_is_content_with_a_sound_installation(safegnn, installed):
@@ -105,6 +72,16 @@ def test_doctor_is_content_with_a_sound_installation(safegnn, installed):
     status, out, _ = safegnn("doctor", "--json")
     faults = [row for row in json.loads(out)["findings"] if row["state"] == "fault"]
     assert status == bool(faults) and all(row["what"] == "processor" for row in faults)
+
+
+def test_mpc_prints_nothing_of_an_installation_that_is_not_fit(safegnn, installed):
+    (installed.home / "dealer-ring-party.x").unlink()
+    assert_refused(safegnn("mpc", "--preset", "demo"), 2, "dealer-ring-party.x is missing")
+
+
+def test_mpc_of_a_method_without_rounds_is_one_line(safegnn, installed):
+    alone = ("--set", "method.name=local", "--set", "evaluation.where=clients")
+    assert_refused(safegnn("mpc", *alone), 2, "method.name", "no round to compute")
 
 
 def test_mpc_compiles_every_program_of_the_preset_and_says_where(safegnn, installed, tmp_path):
@@ -144,43 +121,3 @@ def test_compare_takes_all_three_engines(safegnn, installed):
 def test_compare_refuses_engines_that_do_not_exist(safegnn):
     status, out, err = safegnn("compare", *SETTINGS, "--engines", "plaintext,abacus")
     assert (status, out) == (2, "") and "--engines abacus: expected one of plaintext, embedded, mpspdz" in err
-
-
-def test_bench_of_a_preset_leaves_the_table_beside_the_papers(safegnn, installed):
-    """The stand-in computes means without clipping only, so what this measures on MP-SPDZ is none of its results."""
-    status, out, err = safegnn(
-        "bench", "--preset", "demo", *MEANS, "--program", "assisted", "--repeats", "2", "--parameters", "50", "--json"
-    )
-    assert status == 0
-    records = json.loads(out)
-    assert [(record["engine"], record["protocol"], record["preprocessing"]) for record in records] == [
-        ("embedded", None, "ot"),
-        ("embedded", None, "dealer"),
-        ("mpspdz", "semi2k", "ot"),
-        ("mpspdz", "dealer-ring", "dealer"),
-    ]
-    assert all(record.keys() == KEYS and record["cohort"] == 3 and record["repeats"] == 2 for record in records)
-    folder = Path(err.splitlines()[-1].removeprefix("table and chart: "))
-    assert folder.parent == Path("runs") and (folder / "environment.json").exists()
-    text = (folder / "bench.md").read_text()
-    assert "| the paper's | - | - | - | 2.66 | 3.55 |" in text and "ratio" in text
-    with open(folder / "bench.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["engine"] for row in rows] == ["embedded", "embedded", "mpspdz", "mpspdz", "the paper's"]
-    assert float(rows[0]["online s"]) > 0 and float(rows[2]["120 rounds with all s"]) > 0
-    assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_bench_of_a_preset_leaves_out_what_cannot_run_here(safegnn):
-    status, out, err = safegnn(
-        "bench", "--preset", "pokec-n", "--program", "assisted", "--preprocessing", "dealer", "--repeats", "1"
-    )
-    assert status == 0 and err.count("left out: MP-SPDZ: no installation") == 1
-    assert "22,000 parameters, because the data set is not there" in err
-    assert "| embedded | own | assisted | dealer |" in out and "| the paper's |" in out
-
-
-def test_bench_without_a_preset_prints_a_table_alone(safegnn):
-    status, out, _ = safegnn("bench", "--repeats", "1", "--parameters", "50", "--cohort", "40")
-    assert status == 0 and "online seconds" in out and "assisted, ot" in out
-    assert not list(Path().iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 
@@ -124,24 +125,21 @@ def test_audits_come_by_slot_and_only_where_asked_for(setting):
     config, graphs, model = setting()
     inbox = Inbox()
     with ClientPool(graphs, config) as pool:
-        assert pool.train(1, [5, 2], model, everything, Inbox()).audits == []
+        assert pool.train(1, [5, 2], model, everything, Inbox()).audits == {}
         trained = pool.train(2, [3, 0, 1], model, faulty_clients.refuse_client_2, inbox, audit=everything)
-    assert [(audit["slot"], audit["client"]) for audit in trained.audits] == [(0, 3), (1, 0), (2, 1)]
+    assert {slot: (audit["slot"], audit["client"]) for slot, audit in trained.audits.items()} == {
+        0: (0, 3),
+        1: (1, 0),
+        2: (2, 1),
+    }
     assert inbox == {0: (3, (0, 3)), 1: (0, (1, 0)), 2: (1, (2, 1))}
     assert trained.seconds > 0
 
 
-@pytest.mark.parametrize("method", ["f2gnn", "fedavg"])
-@pytest.mark.parametrize("preset", ["paper", "reference"])
+@pytest.mark.parametrize(("method", "preset"), [("f2gnn", "paper"), ("f2gnn", "reference"), ("fedavg", "paper")])
 def test_restored_clients_continue_bit_by_bit(tiny, setting, tmp_path, method, preset):
     config, graphs, model = setting(f"method.name={method}")
-    config = config.model_copy(
-        update={
-            "method": tiny(tmp_path, presets=(preset,)).method.model_copy(
-                update={"name": method, "local_epochs": 2, "learning_rate": 1e-2}
-            )
-        }
-    )
+    config = config.model_copy(update={"method": tiny(tmp_path, f"method.name={method}", presets=(preset,)).method})
     uninterrupted, resumed = Inbox(), Inbox()
     with ClientPool(graphs, config) as pool:
         pool.train(1, [0, 1, 2], model, everything, Inbox())
@@ -194,7 +192,8 @@ def test_answers_arrive_at_the_client_alone_that_gave_the_key(setting):
         pool.train(7, cohort, model, everything, inbox := Inbox(), keyed=True)
         keys = [inbox[slot][1]["reply_key"] for slot in range(3)]
         assert len(set(keys)) == 3
-        answers = [seal(np.array([float(c)]).tobytes(), key) for c, key in zip(cohort, keys, strict=True)]
+        sealed = [seal(np.array([float(c)]).tobytes(), key) for c, key in zip(cohort, keys, strict=True)]
+        answers = dict(enumerate(sealed))
         assert pool.deliver(7, cohort, answers, faulty_clients.opens) == {}  # nobody but the client sees its model
         opened = pool.deliver(7, cohort, answers, faulty_clients.opens, reveal=True)
         assert {slot: list(model) for slot, model in opened.items()} == {
@@ -205,8 +204,9 @@ def test_answers_arrive_at_the_client_alone_that_gave_the_key(setting):
         pool.train(8, range(6), model, everything, after := Inbox(), keyed=True)
         assert [after[slot][1]["scores"]["received"] for slot in range(6)] == [0, 10, 0, 15, 15, 0]
         assert [after[c][1]["reply_key"] for c in cohort] == keys  # a key lives as long as the process
+        assert pool.deliver(8, cohort, {1: answers[1]}, faulty_clients.opens, reveal=True).keys() == {1}
         with pytest.raises(PeerLostError, match="phase delivery"):
-            pool.deliver(8, cohort, answers[::-1], faulty_clients.opens)
+            pool.deliver(8, cohort, dict(enumerate(sealed[::-1])), faulty_clients.opens)
 
 
 def test_evaluations_come_by_client(setting):
@@ -250,24 +250,42 @@ def test_a_damaged_state_is_an_error_that_names_the_file(setting, tmp_path, cont
 # Failures
 
 
-def test_what_a_client_refuses_arrives_as_it_was_raised(setting):
+def test_a_client_that_refuses_is_missing_with_its_reason_and_the_others_are_not(setting):
     config, graphs, model = setting()
-    with ClientPool(graphs, config) as pool, pytest.raises(RangeError) as caught:
-        pool.train(4, [0, 2, 5], model, faulty_clients.refuse_client_2, Inbox())
-    assert str(caught.value) == "round 4, client 2: too large"
+    inbox = Inbox()
+    with ClientPool(graphs, config) as pool:
+        trained = pool.train(4, [0, 2, 5], model, faulty_clients.refuse_client_2, inbox, audit=everything)
+        assert inbox == {0: (0, (0, 0)), 2: (5, (2, 5))}
+        assert list(trained.missing) == [1] and list(trained.audits) == [0, 2]
+        assert isinstance(trained.missing[1], RangeError) and str(trained.missing[1]) == "round 4, client 2: too large"
+        assert not pool.train(5, [0, 2, 5], model, everything, Inbox()).missing  # its process lives on
 
 
 def test_a_training_that_diverges_is_a_range_error_that_names_the_client(setting):
     config, graphs, model = setting("method.learning_rate=1e38")
-    with ClientPool(graphs, config) as pool, pytest.raises(RangeError, match=r"client 3: .*method\.learning_rate"):
-        pool.train(1, [3], model, everything, Inbox())
+    with ClientPool(graphs, config) as pool:
+        [error] = pool.train(1, [3], model, everything, Inbox()).missing.values()
+    assert isinstance(error, RangeError) and re.search(r"client 3: .*method\.learning_rate", str(error))
 
 
-def test_an_unforeseen_error_names_its_kind_and_place(setting):
+def test_an_unforeseen_error_names_its_kind_and_place_and_not_what_it_says(setting):
     config, graphs, model = setting()
-    with ClientPool(graphs, config) as pool, pytest.raises(PeerLostError) as caught:
-        pool.train(1, [2], model, faulty_clients.divide_by_zero, Inbox())
-    assert "IndexError" in str(caught.value) and "\n" not in str(caught.value)
+    with ClientPool(graphs, config) as pool:
+        [error] = pool.train(1, [2], model, faulty_clients.divide_by_zero, Inbox()).missing.values()
+    assert isinstance(error, PeerLostError)
+    assert (error.peer, error.phase, error.round) == ("client 2", "local training", 1)
+    assert re.fullmatch(r"IndexError in faulty_clients\.py, line \d+", error.reason)
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_a_client_whose_training_fails_is_missing_and_its_process_lives_on(setting, processes):
+    config, graphs, model = setting(f"engine.client_processes={processes}")
+    with ClientPool(graphs, config, faulty_clients.hosts_clients_of_whom_1_fails) as pool:
+        for number in (1, 2):
+            trained = pool.train(number, [3, 1, 0], model, everything, inbox := Inbox())
+            assert sorted(inbox) == [0, 2] and list(trained.missing) == [1]
+            assert trained.missing[1].peer == "client 1"
+            assert re.fullmatch(r"ZeroDivisionError in faulty_clients\.py, line \d+", trained.missing[1].reason)
 
 
 def test_what_a_process_says_before_it_ends_is_heard(setting):

@@ -10,7 +10,7 @@ from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.mpc.fixed_point import SCALAR_BITS
 from orchestrator.server import aggregation
-from tests.server.test_aggregation import decode, round_on_shares
+from tests.server.test_aggregation import decode, round_on_shares, undithered
 
 
 def play(q, deltas, clip_norm=None, *overrides):
@@ -27,7 +27,7 @@ def play(q, deltas, clip_norm=None, *overrides):
         round_on_shares(parameters, model, uploads, clip_norm, plan.vectors, program=name)[0], plan.vectors
     )
     error = np.abs(released - float64_aggregate(model, parameters, clip_norm, uploads))
-    return error, plan.error_bound(q, float(np.abs(deltas).max()))
+    return error, undithered(plan.error_bound(q, float(np.abs(deltas).max())), plan.vectors)
 
 
 @pytest.mark.parametrize("clip_norm", [None, 0.5])

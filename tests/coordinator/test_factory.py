@@ -14,6 +14,7 @@ from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.errors import ConfigError
 from orchestrator.mpspdz.installation import PARTIES
+from orchestrator.privacy.sensitivity import dropout_bound
 from orchestrator.registry import METHODS
 
 
@@ -54,7 +55,7 @@ def test_the_rounds_parameters_are_those_of_the_settings():
 @pytest.mark.parametrize(
     ("sampling", "sensitivity", "expected"),
     [
-        ("poisson", "bounded_weights", 3),
+        ("poisson", "bounded_weights", 10),
         ("poisson", "worst_case", None),
         ("distinct", "bounded_weights", None),
         ("distinct", "worst_case", None),
@@ -70,7 +71,7 @@ def test_settings_beyond_fixed_denominators_are_refused_by_name_also_without_noi
     with pytest.raises(ConfigError, match=r"^method\.score_max = 5: expected at most 4") as caught:
         create_engine(load_config(overrides=[*poisson, "method.score_max=5"]))
     assert "\n" not in str(caught.value)
-    create_engine(load_config(overrides=[*poisson, "method={name: fedavg, score_max: 5}"])).close()
+    create_engine(load_config(overrides=[*poisson, "method.name=fedavg"])).close()
 
 
 @pytest.mark.parametrize("setting", ["sharing.update_bits=40", "sharing.integer_bits=20"])
@@ -93,7 +94,7 @@ def test_a_personal_rules_parameters_and_bound_are_those_of_its_settings():
     overrides = [*FEDPUB, "method.similarity=5", "model.hidden=48", "federation.cohort=10"]
     config = load_config(overrides=overrides)
     parameters = RoundPlan.of(config).rule
-    assert parameters == RoundParameters("fedpub", 10, 8.0, 4.0, 2.0, embedding=48, similarity=5.0)
+    assert parameters == RoundParameters("fedpub", 10, embedding=48, similarity=5.0)
     assert RoundPlan.of(config).error_bound(10, 1.0) < 1e-6
     bounds = [RoundPlan.of(config).error_bound(q, 1.0) for q in (0, 1, 2, 10, 30)]
     assert bounds == sorted(bounds) and bounds[-1] < 4e-6
@@ -167,3 +168,59 @@ def test_training_alone_has_no_round_to_compute_or_to_measure():
     with pytest.raises(ConfigError, match=r"^method\.name: this method aggregates nothing") as caught:
         _ = plan.rule
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["federation.cohort=3"], 3),
+        (["clients.count=60", "federation.cohort=30"], 4),
+        (["clients.count=60", "federation={cohort: 30, min_cohort: 7}"], 7),
+        (["federation={cohort: 3, min_cohort: 0}"], 0),
+        (["federation={cohort: 3, sampling: poisson}"], 0),
+        (["clients.count=60", "federation.cohort=30", "privacy={clip_norm: 1, noise_multiplier: 1}"], 4),
+        (
+            [
+                "clients.count=60",
+                "federation.cohort=30",
+                "privacy={clip_norm: 1, noise_multiplier: 1, sensitivity: bounded_weights}",
+            ],
+            30,
+        ),
+    ],
+)
+def test_a_round_goes_on_with_as_few_as_its_privacy_and_its_members_bear(overrides, expected):
+    config = load_config(overrides=overrides)
+    assert RoundPlan.of(config).min_cohort == create_engine(config).plan.min_cohort == expected
+
+
+def test_noise_covers_every_size_that_the_settings_allow():
+    noisy = "privacy={clip_norm: 1, noise_multiplier: 1, sensitivity: bounded_weights}"
+    base = ["clients.count=60", noisy]
+    plans = [
+        RoundPlan.of(load_config(overrides=[*base, f"federation={{cohort: 30{more}}}"])).sensitivity
+        for more in ("", ", min_cohort: 30", ", min_cohort: 15")
+    ]
+    assert plans[0] == plans[1] < plans[2]
+    parameters = RoundPlan.of(load_config(overrides=[*base, "federation.cohort=30"])).rule
+    assert plans[2] == pytest.approx(dropout_bound(parameters, 15), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["federation={cohort: 3, min_cohort: 4}"], "federation.min_cohort = 4 is larger than federation.cohort = 3"),
+        (["federation={cohort: 3, min_cohort: -1}"], "federation.min_cohort"),
+        (
+            [
+                "federation={cohort: 3, min_cohort: 1, sampling: poisson}",
+                "privacy={clip_norm: 1, noise_multiplier: 1}",
+            ],
+            "federation.min_cohort = 1: with federation.sampling = poisson and noise every cohort's round is released",
+        ),
+    ],
+)
+def test_a_least_cohort_that_cannot_be_is_refused_by_name(overrides, named):
+    with pytest.raises(ConfigError) as caught:
+        load_config(overrides=overrides)
+    assert named in str(caught.value)

@@ -255,7 +255,7 @@ PLAY = """
 import sys
 from pathlib import Path
 from orchestrator.mpspdz import scratch
-from tests.coordinator.test_mpspdz import FORMAT, RULE, MpSpdzEngine, play_from_start
+from tests.coordinator.test_mpspdz import FORMAT, RULE, MpSpdzEngine, engine_of, play_from_start
 if __name__ == "__main__":
     home, folder = map(Path, sys.argv[1:])
     scratch._MEMORY = folder / "shm"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,8 +14,7 @@ from orchestrator.coordinator.plaintext import PlainUpload, float64_aggregate
 from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.experiments.comparison import compare
 from orchestrator.mpc.fixed_point import VectorFormat
-from orchestrator.mpspdz.shape import Shape
-from tests.support import engine_of
+from tests.support import engine_of, round_plan
 
 FORMAT = VectorFormat(25, 32, 6)
 LENGTH = 40
@@ -66,7 +67,6 @@ CASES = [
 
 @pytest.mark.parametrize(("protocol", "program", "rule"), CASES, ids=lambda case: getattr(case, "cohort", case))
 def test_float64_embedded_and_mpspdz_agree_within_their_bounds(installation, cache, protocol, program, rule):
-    shape = Shape(program, protocol, rule, LENGTH)
     clip_norm = None if rule.ratio_max is None else 1.0
     model = np.random.default_rng(0).normal(size=LENGTH)
     common = {"clip_norm": clip_norm, "program": program, "timeout_sec": 60.0}
@@ -81,8 +81,8 @@ def test_float64_embedded_and_mpspdz_agree_within_their_bounds(installation, cac
         bound = own_bound = 0.0  # each engine keeps its own model, so errors add up
         for number, uploads in enumerate(cohorts(rule), start=1):
             largest = max(float(np.abs(upload.delta).max()) for upload in uploads)
-            bound += shape.error_bound(FORMAT, largest)
-            own_bound += FORMAT.error_bound(rule.cohort, largest, rule.gain)
+            bound += witness.plan.error_bound(rule.cohort, largest)
+            own_bound += embedded.plan.error_bound(rule.cohort, largest)
             exact = float64_aggregate(model, rule, clip_norm, uploads)
             first, second = (play(engine, number, uploads).parameters for engine in (witness, embedded))
             assert np.abs(first - exact).max() <= bound
@@ -90,12 +90,40 @@ def test_float64_embedded_and_mpspdz_agree_within_their_bounds(installation, cac
             model = exact
 
 
+@pytest.mark.parametrize(
+    ("protocol", "program"), [("semi2k", "assisted"), ("dealer-ring", "assisted"), ("semi2k", "scalar-first")]
+)
+def test_a_round_goes_on_without_a_client_and_the_next_one_with_all(installation, cache, protocol, program):
+    """For fewer clients another program is compiled; the dealer, if any, runs it too."""
+    rule, model = parameters(4), np.random.default_rng(0).normal(size=LENGTH)
+    common = {"clip_norm": 1.0, "program": program, "timeout_sec": 60.0}
+    its = {"protocol": protocol, "home": installation.home, "cache": cache}
+    with engine_of(MpSpdzEngine, rule, FORMAT, **its, **common) as engine:
+        engine.start(model)
+        for number, uploads in enumerate(cohorts(rule), start=1):
+            engine.prepare(number, 4)
+            for slot, upload in enumerate(uploads):
+                first, second = engine.encoder(upload.delta, upload.norm, upload.scores, number, slot, slot)
+                bad = (number, slot) == (2, 1)
+                engine.submit(number, slot, slot, (first, second[:-1] + bytes([second[-1] ^ 1]) if bad else second))
+            result, left = engine.aggregate(number, range(4)), [1] if number == 2 else []
+            assert list(result.left_out) == left
+            rest = [upload for slot, upload in enumerate(uploads) if slot not in left]
+            exact = float64_aggregate(model, rule, 1.0, rest)
+            largest = max(float(np.abs(upload.delta).max()) for upload in rest)
+            assert np.abs(result.parameters - exact).max() <= engine.plan.error_bound(len(rest), largest)
+            model = result.parameters
+
+
 def test_bounds_are_those_of_the_embedded_engine_but_for_faithful():
     rule = parameters(3)
-    own = FORMAT.error_bound(3, 0.5, rule.gain)
-    assert Shape("assisted", "semi2k", rule, 10).error_bound(FORMAT, 0.5) == own
-    assert Shape("scalar-first", "dealer-ring", rule, 10).error_bound(FORMAT, 0.5) == own
-    assert 1e-4 < Shape("faithful", "semi2k", rule, 10).error_bound(FORMAT, 0.5) < 1e-3
+
+    def bound(engine, program):
+        return replace(round_plan(rule, FORMAT, program=program), engine=engine).error_bound(3, 0.5)
+
+    for program in ("assisted", "scalar-first"):
+        assert bound("mpspdz", program) == bound("embedded", program)
+    assert 1e-4 < bound("mpspdz", "faithful") < 1e-3
 
 
 @pytest.mark.parametrize("protocol", ["semi2k", "dealer-ring"])

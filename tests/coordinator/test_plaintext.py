@@ -11,7 +11,8 @@ from scipy.special import softmax
 from mpc_programs.rules import RoundParameters
 from orchestrator.coordinator.plaintext import PlaintextEngine, PlainUpload, float64_aggregate, plain_encoder
 from orchestrator.coordinator.round_plan import Terms
-from orchestrator.errors import ConfigError, RangeError
+from orchestrator.errors import CohortError, ConfigError, RangeError
+from orchestrator.mpc.fixed_point import VectorFormat
 from tests.support import engine_of
 
 
@@ -97,6 +98,23 @@ def test_rounds_may_have_any_size_and_terms_of_their_own():
     before = engine._model
     moved = sum(upload.delta / upload.norm for upload in uploads) / 3
     np.testing.assert_allclose(run(engine, None, uploads).parameters, before - moved, rtol=0, atol=1e-9)
+
+
+def test_dither_is_simulated_where_shares_are_and_nowhere_else():
+    """The sum of two uniform ones of the whole range: a triangle, whose standard deviation is 1/sqrt(6) of its half."""
+    vectors, d = VectorFormat(25, 32, 6), 20_000
+    upload = PlainUpload(np.full(d, 0.25), 1.0, {})
+    for noise_stddev in (1.0, 0.0):
+        engine = engine_of(PlaintextEngine, RoundParameters("fedavg", 1), clip_norm=1.0, noise_stddev=noise_stddev)
+        engine.prepare(1, 1, Terms(1.0))  # a round without the noise that would hide the dither
+        engine.start(np.zeros(d))
+        released = run(engine, None, [upload]).parameters + 0.25
+        if not noise_stddev:
+            assert np.abs(released).max() < 1e-12 < vectors.dither_bound  # what clipping rounds
+            continue
+        assert np.abs(released).max() <= vectors.dither_bound
+        assert abs(released.std() / (vectors.dither_bound / 6**0.5) - 1) < 0.03
+        assert abs(released.mean()) < 5 * vectors.dither_bound / (6 * d) ** 0.5
 
 
 def test_rounds_build_on_each_other_and_the_given_model_is_not_touched():
@@ -201,3 +219,53 @@ def test_a_finite_update_passes_unchanged():
     upload = plain_encoder(np.arange(3.0), 2.5, {"balance": 0.5}, 1, 0, 4)
     np.testing.assert_array_equal(upload.delta, [0, 1, 2])
     assert (upload.norm, upload.scores) == (2.5, {"balance": 0.5})
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None,
+        (b"envelope", b"envelope"),
+        PlainUpload(np.zeros(19), 0.0, {"balance": 0.5, "fairness": 0.5}),
+        PlainUpload(np.full(20, np.nan), 1.0, {"balance": 0.5, "fairness": 0.5}),
+        PlainUpload(np.zeros(20), np.inf, {"balance": 0.5, "fairness": 0.5}),
+        PlainUpload(np.zeros(20), 1.0, {"balance": 0.5}),
+        PlainUpload(np.zeros(20), 1.0, {"balance": 0.5, "fairness": np.zeros(2)}),
+        PlainUpload(np.zeros(20), 1.0, {"balance": 0.5, "fairness": np.nan}),
+    ],
+)
+def test_what_is_no_update_costs_its_client_alone(bad):
+    engine, uploads, model = PlaintextEngine(RoundParameters("f2gnn", 3)), make_uploads(3), np.zeros(20)
+    engine.start(model)
+    result = run(engine, model, [uploads[0], bad, uploads[2]])
+    assert list(result.left_out) == [1] and "no update of this model" in result.left_out[1]
+    expected = float64_aggregate(model, RoundParameters("f2gnn", 3), None, [uploads[0], uploads[2]])
+    np.testing.assert_array_equal(result.parameters, expected)
+    assert run(engine, model, uploads, 2).left_out == {}
+
+
+def test_too_few_are_an_error_and_the_next_round_works():
+    engine, uploads = PlaintextEngine(RoundParameters("f2gnn", 3), min_cohort=2), make_uploads(3)
+    engine.start(np.zeros(20))
+    with pytest.raises(CohortError, match=r"clients 11, 12: .* no update .*; 1 of 3 clients remain, .* = 2"):
+        run(engine, None, [uploads[0], None, None])
+    assert run(engine, None, uploads, 2).left_out == {}
+    engine.submit(3, 0, 10, uploads[0])
+    with pytest.raises(CohortError, match="clients 11, 12: nothing arrived"):
+        engine.aggregate(3, [10, 11, 12])
+
+
+def test_a_personal_round_goes_on_with_fewer():
+    rng = np.random.default_rng(3)
+    embeddings = rng.normal(size=(4, 3))
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    uploads = [PlainUpload(rng.normal(size=5), 1.0, {"embedding": embedding}) for embedding in embeddings]
+    engine = PlaintextEngine(RoundParameters("fedpub", 4, embedding=3, similarity=2.5))
+    engine.start(np.zeros(5))
+    result, rest = run(engine, None, [uploads[0], None, *uploads[2:]]), [0, 2, 3]
+    expected = softmax(2.5 * embeddings[rest] @ embeddings[rest].T, axis=1)
+    np.testing.assert_allclose(result.weights, expected, rtol=0, atol=1e-8)
+    assert list(result.answers) == rest and list(result.left_out) == [1]
+    for row, slot in enumerate(rest):
+        mean = -sum(expected[row, k] * uploads[other].delta for k, other in enumerate(rest))
+        np.testing.assert_allclose(result.answers[slot], mean, rtol=0, atol=1e-7)

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
-from orchestrator.errors import ConfigError, RangeError, RunError
+from orchestrator.errors import CohortError, ConfigError, RunError
 from orchestrator.models import create_network, load_model
 from orchestrator.privacy.budget import Budget
 from orchestrator.privacy.plan import PrivacyPlan
@@ -41,7 +41,7 @@ def test_noise_has_standard_deviation_two_sigma_c_or_that_from_each_server(tiny,
 def test_with_noise_no_update_ends_the_run(tiny, tmp_path, engine):
     """That a run ended would tell about a client's data, and no noise covers it."""
     diverging = ["federation.rounds=2", "method.learning_rate=1e30", f"engine.name={engine}"]
-    with pytest.raises(RangeError):
+    with pytest.raises(CohortError, match="is not finite after training"):
         run(tiny(tmp_path, *diverging))
     config = tiny(tmp_path, *diverging, "privacy={clip_norm: 0.5, noise_multiplier: 0.3}")
     assert [result.round for result in run(config)[1]] == [1, 2]
@@ -62,7 +62,7 @@ def test_every_round_states_the_epsilon_so_far(tiny, tmp_path, sampling, sampler
     folder, results = run(config)
     plan = PrivacyPlan(sampler, 6, 3, 2.0, 1e-3)
     assert epsilons(folder) == [plan.epsilon(rounds) for rounds in (1, 2, 3)] == [r.epsilon for r in results]
-    assert (folder.path / "metrics.csv").read_text().splitlines()[0].split(",")[-1] == "epsilon"
+    assert "epsilon" in (folder.path / "metrics.csv").read_text().splitlines()[0].split(",")
     report = privacy_report(folder, config)
     assert report["epsilon"] == plan.epsilon(3) == report["views"]["outsider"]
     assert (report["delta"], report["adjacency"], report["accountant"]) == (1e-3, plan.adjacency, "rdp")

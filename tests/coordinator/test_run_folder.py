@@ -164,6 +164,17 @@ def test_undefined_metrics_are_null_and_empty_cells(folder):
     assert folder.costs() == [costs(1), costs(2)]
 
 
+def test_who_was_left_out_stands_in_the_record_and_how_many_in_the_csv(folder):
+    left_out = [{"client": 7, "reason": "nothing arrived"}, {"client": 9, "reason": 'a "quoted", reason'}]
+    for number, who in ((1, left_out), (2, [])):
+        folder.append({**record(number), "clients_left_out": len(who), "left_out": who}, costs(number))
+    assert [row["left_out"] for row in folder.records()] == [left_out, []]
+    with open(folder.path / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["clients_left_out"] for row in rows] == ["2", "0"]
+    assert not any("left_out" in row or None in row for row in rows)
+
+
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5))
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_numbers_come_back_exactly(folder, values):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import signal
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,14 +19,16 @@ from scipy.stats import binom, chisquare
 
 from orchestrator.client.host import _read_states
 from orchestrator.config import FederationConfig
+from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.plaintext import PlaintextEngine
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import RoundResult, sample_cohort, train
-from orchestrator.errors import ConfigError, PeerLostError, ProtocolError, RunError
+from orchestrator.errors import CohortError, ConfigError, PeerLostError, ProtocolError, RunError
 from orchestrator.files import read_arrays
 from orchestrator.graphs import load_graph
 from orchestrator.models import load_model
+from tests.faulty_clients import LyingEngine
 from tests.training_runs import Crash, CrashingFolder, crash_after, run
 
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
@@ -291,6 +293,23 @@ def test_the_plaintext_engine_is_its_own_audit(whole):
 # Cohorts
 
 
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (("engine.name=embedded",), ["cohort of 3 without differential privacy: each member can learn much"]),
+        (("engine.name=mpspdz", "federation.cohort=1"), ["cohort of 1 without differential privacy"]),
+        (("engine.name=embedded", "federation.cohort=4"), []),
+        (("engine.name=embedded", "privacy={clip_norm: 1, noise_multiplier: 1}"), []),
+        (("engine.name=plaintext",), []),
+    ],
+)
+def test_a_run_on_shares_whose_cohort_hides_nobody_says_so_once(tiny, tmp_path, overrides, said):
+    config, lines = tiny(tmp_path, *overrides), []
+    engine = PlaintextEngine(RoundPlan.of(config))  # for what is said: any
+    train(config, RunFolder.create(config), announce=lines.append, engine=engine)
+    assert len(lines) == len(said) and all(map(str.startswith, lines, said))
+
+
 @given(st.integers(1, 40), st.data(), st.integers(0, 2**40), st.integers(1, 10**6))
 def test_a_distinct_cohort_is_distinct_reproducible_and_in_range(clients, data, seed, round):
     federation = FederationConfig(cohort=data.draw(st.integers(1, clients)))
@@ -417,12 +436,14 @@ def test_a_record_is_complete_and_its_csv_agrees(whole):
     folder = whole[1]
     record = folder.records()[0]
     audit, clip = {"model_difference", "model_difference_bound"}, {"clip_norm", "updates_within_clip_norm"}
-    assert record.keys() == {"round", "val", "test", *audit, *clip, "epsilon"}
+    assert record.keys() == {"round", "val", "test", *audit, *clip, "epsilon", "clients_left_out", "left_out"}
+    assert (record["clients_left_out"], record["left_out"]) == (0, [])
     assert record["epsilon"] is None  # nothing is claimed without noise
     assert record["val"].keys() == {"accuracy", "auc", "delta_sp", "delta_eo", "counts", "undefined"}
     header, first, *_ = (folder.path / "metrics.csv").read_text().splitlines()
     row = dict(zip(header.split(","), first.split(","), strict=True))
     assert float(row["val_auc"]) == record["val"]["auc"]
+    assert row["clients_left_out"] == "0" and "left_out" not in row
     json.loads((folder.path / "metrics.jsonl").read_text().splitlines()[0], parse_constant=pytest.fail)
 
 
@@ -458,18 +479,6 @@ def test_a_disk_that_fills_up_ends_the_run_and_the_checkpoint_stands(tiny, tmp_p
     train(config, folder, resume=True)
     assert [row["round"] for row in folder.records()] == [1, 2, 3, 4]
     assert multiprocessing.active_children() == []
-
-
-def test_tensorboard_without_its_library_is_a_setting_at_fault(tiny, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ConfigError, match=r"run\.tensorboard: install"):
-        run(tiny(tmp_path, "run.tensorboard=true"))
-
-
-def test_tensorboard_gets_every_round(tiny, tmp_path):
-    pytest.importorskip("torch.utils.tensorboard", reason="the extra 'tensorboard' is not installed")
-    folder, _ = run(tiny(tmp_path, "run.tensorboard=true"))
-    assert list((folder.path / "tensorboard").iterdir())
 
 
 def test_an_audit_that_fails_ends_the_run_before_the_round_is_recorded(tiny, tmp_path):
@@ -549,3 +558,82 @@ def test_personalised_runs_leave_no_common_model(tiny, tmp_path):
     for method, network, has in (("local", "sage", False), ("fedavg", "sage", True)):
         folder, _ = run(tiny(tmp_path, f"method.name={method}", f"model.name={network}", "evaluation.where=clients"))
         assert (folder.path / "model.pt").exists() == has
+
+
+# Bad clients
+
+
+def assert_left_out(folder, bad, rounds=10):
+    """In every round the bad client is left out, alone and with a reason of that round's lie."""
+    records = folder.records()
+    assert [record["round"] for record in records] == [*range(1, rounds + 1)]
+    for record, reason in zip(records, REASONS, strict=False):
+        assert record["clients_left_out"] == 1
+        assert record["left_out"][0]["client"] == bad
+        assert re.search(reason, record["left_out"][0]["reason"]), record["left_out"]
+    rows = (folder.path / "metrics.csv").read_text().splitlines()
+    column = rows[0].split(",").index("clients_left_out")
+    assert [row.split(",")[column] for row in rows[1:]] == ["1"] * rounds
+
+
+REASONS = [
+    "is not two envelopes of",
+    "is not two envelopes of",
+    "envelope is damaged",
+    "halves for both servers are not of one upload",
+    "meant for another client",
+    "meant for another round",
+    r"^local training: TypeError in faulty_clients\.py, line \d+$",
+    "does not fit",
+    "is not two envelopes of",
+    "envelope is damaged",
+]
+
+
+@pytest.mark.parametrize("preprocessing", ["ot", "dealer"])
+def test_one_client_that_sends_garbage_in_every_way_stops_no_round(tiny, tmp_path, preprocessing):
+    """Audited: every round is float64's of those who remain. In the middle the run ends, and is resumed."""
+    bad, options = 4, f"engine={{name: embedded, preprocessing: {preprocessing}}}"
+    config = tiny(tmp_path, "clients.count=8", "federation={rounds: 10, cohort: 8, min_cohort: 7}", options)
+    folder = RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(
+            config, folder, audit=True, observe=partial(crash_after, 4), engine=LyingEngine(create_engine(config), bad)
+        )
+    train(config, folder, resume=True, audit=True, engine=LyingEngine(create_engine(config), bad))
+    assert_left_out(folder, bad)
+    assert all(record["model_difference"] <= record["model_difference_bound"] for record in folder.records())
+    assert multiprocessing.active_children() == []
+
+
+def test_a_round_with_too_few_clients_ends_the_run_which_goes_on_when_they_come_back(tiny, tmp_path):
+    """By default the whole of a small cohort is needed."""
+    config = tiny(tmp_path, "federation={rounds: 3, cohort: 3}", "engine.name=embedded")
+    folder, honest = RunFolder.create(config), []
+    bad = sample_cohort(config.federation, 6, config.seed, 1)[1]
+    with pytest.raises(CohortError) as caught:
+        train(config, folder, engine=LyingEngine(create_engine(config), bad))
+    assert str(caught.value).startswith(f"round 1, phase upload: client {bad}: its upload is not two envelopes of ")
+    assert str(caught.value).endswith("; 2 of 3 clients remain, fewer than federation.min_cohort = 3")
+    assert folder.records() == []
+    train(config, folder, resume=True, observe=lambda result: honest.append(result.left_out))
+    assert honest == [{}, {}, {}]
+
+
+def test_a_client_that_fails_itself_counts_as_one_that_is_missing(tiny, tmp_path):
+    """The pool says so before anything is aggregated."""
+    config = tiny(tmp_path, "federation={rounds: 8, cohort: 6, min_cohort: 5}", "engine.name=embedded")
+    strict = config.changed(federation={"min_cohort": 6})
+    folder = RunFolder.create(config)
+    with pytest.raises(Crash):
+        train(config, folder, engine=LyingEngine(create_engine(config), 2), observe=partial(crash_after, 6))
+    text = r"round 7, phase upload: client 2: local training: TypeError in faulty_clients\.py, .* 5 of 6 clients remain"
+    with pytest.raises(CohortError, match=text):
+        train(strict, folder, resume=True, engine=LyingEngine(create_engine(strict), 2))
+    assert len(folder.records()) == 6
+
+
+def test_a_poisson_sample_below_min_cohort_ends_the_run_by_name(tiny, tmp_path):
+    config = tiny(tmp_path, "federation={rounds: 50, cohort: 3, sampling: poisson, min_cohort: 3}")
+    with pytest.raises(CohortError, match=r"cohort: \d were asked; (\d) of \1 clients remain, fewer than .* = 3"):
+        train(config, RunFolder.create(config))

@@ -7,15 +7,25 @@ from typing import Self
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from orchestrator.methods.adam_training import AdamTraining, Batch
+from orchestrator.methods.settings import GlobalModelSettings
 
-__all__ = ["FedProx"]
+__all__ = ["FedProx", "FedProxSettings"]
+
+
+class FedProxSettings(GlobalModelSettings):
+    """Those of FedAvg, and the pull."""
+
+    mu: float = Field(0.01, ge=0, description="weight of half the squared distance to the global model")
 
 
 class FedProx(AdamTraining):
-    """Minimises ``loss(w) + mu / 2 ||w - w_global||^2``; mu is `method.proximal`. The rule is FedAvg's plain mean."""
+    """Minimises ``loss(w) + mu / 2 ||w - w_global||^2``. The rule is FedAvg's plain mean."""
+
+    settings: FedProxSettings
 
     @classmethod
     def _start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
@@ -25,4 +35,4 @@ class FedProx(AdamTraining):
     @classmethod
     def _objective(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
         distance = (trained - batch.anchor).square().sum()  # of all clients of the batch together, as the loss is
-        return super()._objective(batch, trained, noises) + batch.config.method.proximal / 2 * distance
+        return super()._objective(batch, trained, noises) + batch.clients[0].settings.mu / 2 * distance

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import multiprocessing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.errors import ProtocolError
 from orchestrator.evaluation.metrics import METRICS
-from orchestrator.experiments.comparison import compare
+from orchestrator.experiments.comparison import Comparison, _largest, compare
 from orchestrator.files import read_arrays
 
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
 def compared(tiny, tmp_path_factory):
     seen: list[tuple[str, int]] = []
     config = tiny(tmp_path_factory.mktemp("compare"), "federation.rounds=3", "privacy.clip_norm=0.1")
-    return compare(config, observe=lambda engine, result: seen.append((engine, result.round))), seen
+    return compare(config, observe=lambda engine, seed, result: seen.append((engine, result.round))), seen
 
 
 def test_both_engines_run_all_rounds(compared):
@@ -64,6 +66,21 @@ def test_the_figures_are_those_of_the_runs(compared):
         }
 
 
+def test_the_table_says_what_the_document_says(compared):
+    result, _ = compared
+    with open(result.folder / "table.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["validation"] for row in rows] == list(METRICS)
+    for row in rows:
+        finals = [result.final[name][row["validation"]] for name in ("plaintext", "embedded")]
+        assert [float(row[f"final, {name}"]) for name in ("plaintext", "embedded")] == finals
+        assert float(row["final difference"]) == abs(finals[0] - finals[1])
+        assert float(row["largest difference"]) == result.largest[row["validation"]]
+    lines = (result.folder / "table.md").read_text().splitlines()
+    assert lines[0] == "| validation | final, plaintext | final, embedded | final difference | largest difference |"
+    assert lines[3].startswith(f"| auc | {result.final['plaintext']['auc']:.4f} | ")
+
+
 def test_the_document_is_plain_json(compared):
     result, _ = compared
     document = json.loads(json.dumps(result.as_dict(), allow_nan=False))
@@ -75,11 +92,12 @@ def test_the_document_is_plain_json(compared):
 
 
 def test_a_metric_that_one_engine_leaves_undefined_has_no_difference():
-    from orchestrator.experiments.comparison import _largest
-
     runs = [[{"val": {"auc": value}} for value in values] for values in ([None, 0.5, 0.25], [0.5, 0.75, 0.25])]
     assert _largest(runs, "auc") == 0.25
     assert _largest([run[:1] for run in runs], "auc") is None
+    final = {"plaintext": {"auc": None}, "embedded": {"auc": 0.5}}
+    [row] = Comparison(Path(), 1, None, None, final, {"auc": None}).table()
+    assert list(row.values()) == ["auc", "undefined", "0.5000", "undefined", "undefined"]
 
 
 def test_a_model_outside_its_bound_is_an_error_that_names_engine_and_round(tiny, tmp_path, monkeypatch):

@@ -10,21 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.config import settings_class, validated
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import ConfigError
 from orchestrator.evaluation.classification import CLASSIFICATION_METRICS
 from orchestrator.experiments.methods import (
-    CENTRALISED,
     MethodComparison,
     Score,
-    _best,
-    _score,
+    best_round,
     compare_methods,
     contender,
-    markdown,
 )
+from orchestrator.experiments.tables import Spread, markdown
 from orchestrator.graphs import client_graphs, load_graph
-from orchestrator.registry import METHODS
+from orchestrator.registry import CENTRALISED, METHODS
 
 SEEDS = 2
 NAMES = ("fedavg", "fedpub", CENTRALISED)
@@ -40,19 +39,22 @@ BY_CLIENTS = (
 
 
 def test_a_contender_has_the_settings_of_the_others(tiny, tmp_path):
-    config = tiny(tmp_path, *BY_CLIENTS, "method.mask_penalty=0.5")
+    config = tiny(tmp_path, *BY_CLIENTS, "method={name: fedpub, mask_penalty: 0.5, learning_rate: 0.02}")
     for name in METHODS:
         own, expected = contender(config, name).model_dump(), config.model_dump()
-        expected["method"]["name"] = name
+        known = settings_class(name).model_fields
+        expected["method"] = {key: value for key, value in expected["method"].items() if key in known} | {"name": name}
         expected["model"]["name"] = {"f2gnn": "gcn", "fedsage": "sage", "fedsage+": "sage"}.get(name, "gcn-classifier")
-        assert own == expected
+        assert validated(expected).model_dump() == own
+    assert contender(config, "fedavg").method.learning_rate == 0.02
+    assert contender(config, "fedpub") == config  # with its mask_penalty, which no other method knows
     assert contender(tiny(tmp_path, *BY_CLIENTS, "model.name=sage"), "fedavg").model.name == "sage"
 
 
 def test_centralised_is_one_client_alone_with_the_whole_graph(tiny, tmp_path):
     config = tiny(tmp_path, *BY_CLIENTS, "clients={count: 6, partition: overlapping, copies: 3}")
     own, expected = contender(config, CENTRALISED).model_dump(), config.model_dump()
-    expected["method"]["name"] = "local"
+    expected["method"] = contender(config, "local").model_dump()["method"]
     expected["clients"] |= {"count": 1, "partition": "whole"}
     expected["federation"]["cohort"] = 1
     assert own == expected
@@ -101,7 +103,7 @@ def test_settings_that_do_not_fit_are_one_line_before_anything_is_trained(tiny, 
 def compared(tiny, tmp_path_factory):
     seen = []
     config = tiny(tmp_path_factory.mktemp("methods"), *BY_CLIENTS, "federation.rounds=4", "method.local_epochs=4")
-    result = compare_methods(config, NAMES, SEEDS, observe=lambda name, round: seen.append((name, round.round)))
+    result = compare_methods(config, NAMES, SEEDS, observe=lambda name, seed, round: seen.append((name, round.round)))
     return config, result, seen
 
 
@@ -133,7 +135,7 @@ def test_the_files(compared):
         "table.md",
     }
     assert (result.folder / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert (result.folder / "table.md").read_text(encoding="utf-8") == markdown(result)
+    assert (result.folder / "table.md").read_text(encoding="utf-8") == f"{markdown(result.table())}\n"
     drawn = {path.parent.name.partition("-seed")[0] for path in result.folder.glob("*/similarity.png")}
     assert drawn == {"fedpub"}
 
@@ -151,11 +153,11 @@ def test_the_table_is_that_of_the_run_folders(compared):
     assert [(score.method, score.metric) for score in result.scores] == list(expected)
     for score in result.scores:
         *numbers, best = expected[score.method, score.metric]
-        assert [score.best, score.best_sd, score.last, score.last_sd] == pytest.approx(numbers, abs=1e-12)
+        assert [*score.best, *score.last] == pytest.approx(numbers, abs=1e-12)
         assert score.values == pytest.approx(best)
     table = pd.read_csv(result.folder / "table.csv")
-    assert table["best"].tolist() == pytest.approx([score.best for score in result.scores])
-    assert table["last_sd"].tolist() == pytest.approx([score.last_sd for score in result.scores])
+    assert table["best"].tolist() == pytest.approx([score.best.mean for score in result.scores])
+    assert table["last_sd"].tolist() == pytest.approx([score.last.sd for score in result.scores])
 
 
 def test_the_document_is_plain_json(compared):
@@ -163,6 +165,7 @@ def test_the_document_is_plain_json(compared):
     document = json.loads(json.dumps(result.as_dict(), allow_nan=False))
     assert document["folder"] == str(result.folder) and document["seeds"] == SEEDS
     assert [score["method"] for score in document["scores"]] == [name for name in NAMES for _ in range(2)]
+    assert list(document["scores"][0]) == ["method", "metric", "best", "best_sd", "last", "last_sd", "values"]
 
 
 # The table, by hand
@@ -181,34 +184,38 @@ def run(*accuracies, test=None):
     [((0.1, 0.3, 0.2), 1), ((0.3, 0.5, 0.5), 1), ((0.4, 0.4), 0), ((None, 0.0), 1), ((None, None), 0), ((0.7,), 0)],
 )
 def test_the_first_of_the_best_validation_rounds_is_chosen(accuracies, chosen):
-    assert _best(run(*accuracies))["test"]["accuracy"] == chosen / 100
+    assert best_round(run(*accuracies))["test"]["accuracy"] == chosen / 100
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=2, max_size=5))
 def test_scores_are_means_and_sample_deviations_over_seeds(seeds):
-    score = _score("m", "accuracy", [run(*values) for values in seeds])
+    score = Score.of("m", "accuracy", [run(*values) for values in seeds])
     best = [np.argmax(values) / 100 for values in seeds]
-    assert (score.best, score.best_sd) == pytest.approx((np.mean(best), np.std(best, ddof=1)), abs=1e-12)
-    assert (score.last, score.last_sd) == pytest.approx((0.02, 0), abs=1e-12)
+    assert score.best == pytest.approx((np.mean(best), np.std(best, ddof=1)), abs=1e-12)
+    assert score.last == pytest.approx((0.02, 0), abs=1e-12)
 
 
 def test_one_seed_has_no_deviation_and_an_undefined_seed_makes_the_mean_undefined():
-    assert _score("m", "accuracy", [run(0.1, 0.2)]) == Score("m", "accuracy", 0.01, None, 0.01, None, (0.01,))
+    alone = Spread(0.01, None)
+    assert Score.of("m", "accuracy", [run(0.1, 0.2)]) == Score("m", "accuracy", alone, alone, (0.01,))
     undefined = run(0.5)
     undefined[0]["test"]["accuracy"] = None
-    score = _score("m", "accuracy", [run(0.1, 0.2), undefined])
-    assert (score.best, score.best_sd, score.last, score.last_sd) == (None, None, None, None)
+    score = Score.of("m", "accuracy", [run(0.1, 0.2), undefined])
+    assert score.best == score.last == (None, None)
     assert score.values == (0.01, None)
 
 
-def test_markdown(tmp_path):
+def test_the_table(tmp_path):
     scores = [
-        Score("fedpub", "accuracy", 0.81446, 0.0026, 0.8, 0.01, (0.8, 0.82)),
-        Score("fedpub", "macro_f1", None, None, 0.5, None, (None, 0.5)),
+        Score("fedpub", "accuracy", Spread(0.81446, 0.0026), Spread(0.8, 0.01), (0.8, 0.82)),
+        Score("fedpub", "macro_f1", Spread(None, None), Spread(0.5, None), (None, 0.5)),
     ]
-    assert markdown(MethodComparison(tmp_path, 2, scores)).splitlines() == [
-        "| method | accuracy, best validation round | accuracy, last round | macro_f1, best validation round "
-        "| macro_f1, last round |",
-        "|---|---|---|---|---|",
-        "| fedpub | 0.8145 ± 0.0026 | 0.8000 ± 0.0100 | undefined | 0.5000 |",
+    assert MethodComparison(tmp_path, 2, scores).table() == [
+        {
+            "method": "fedpub",
+            "accuracy, best validation round": "0.8145 ± 0.0026",
+            "accuracy, last round": "0.8000 ± 0.0100",
+            "macro_f1, best validation round": "undefined",
+            "macro_f1, last round": "0.5000",
+        }
     ]

@@ -1,20 +1,17 @@
 """The experiments on a tiny graph: every setting and seed is run, and the table says what they gave."""
 
-import json
-import math
 from statistics import mean, stdev
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from orchestrator.cli import app
 from orchestrator.config import load_config
 from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, DataError
 from orchestrator.evaluation.metrics import METRICS, moving_average
-from orchestrator.experiments.reproduction import Reproduction, Row, markdown, reproduce, settings_of
-from orchestrator.privacy.plan import VIEWS
+from orchestrator.experiments.privacy_settings import configuration, settings_of
+from orchestrator.experiments.reproduction import Reproduction, Row, reproduce
+from orchestrator.experiments.tables import Spread, markdown
 
 TINY = [
     "data.synthetic.nodes=120",
@@ -24,7 +21,7 @@ TINY = [
     "clients.hops=1",
     "model.hidden=4",
     "method.local_epochs=1",
-    "federation.rounds=2",
+    "federation={rounds: 2, cohort: 3}",
     "engine.name=plaintext",
 ]
 
@@ -37,15 +34,9 @@ def test_table2_runs_the_papers_settings_with_every_seed(tmp_path):
     seen = []
     config = tiny(tmp_path)
     settings = settings_of("table2", config)
-    result = reproduce("table2", config, settings, 2, lambda name, outcome: seen.append((name, outcome.round)))
+    result = reproduce("table2", config, settings, 2, lambda name, seed, outcome: seen.append((name, seed)))
     assert [row.noise_multiplier for row in result.rows] == [0.0, 1.341, 0.03166, 0.001]
-    assert seen[:4] == [
-        ("non-private, seed 31", 1),
-        ("non-private, seed 31", 2),
-        ("non-private, seed 32", 1),
-        ("non-private, seed 32", 2),
-    ]
-    assert len(seen) == 4 * 2 * 2
+    assert seen == [(row.name, seed) for seed in (31, 32) for row in result.rows for _ in range(2)]
     runs = [RunFolder(path) for path in sorted(result.folder.iterdir()) if path.name.startswith("non-private")]
     finals = [moving_average([record["val"]["auc"] for record in run.records()])[-1] for run in runs]
     assert result.rows[0].metrics["auc"] == (pytest.approx(mean(finals)), pytest.approx(stdev(finals)))
@@ -54,11 +45,9 @@ def test_table2_runs_the_papers_settings_with_every_seed(tmp_path):
 
 
 def test_the_papers_epsilons_stand_beside_honest_ones():
-    config = load_config(("synthetic-pokec-n",))
-    from orchestrator.experiments.reproduction import _row
-
+    config = load_config(("synthetic-pokec-n", "paper"))
     record = {"round": 500, "val": dict.fromkeys(METRICS, 0.5)}
-    rows = {name: _row(name, own, [[record]]) for name, own in settings_of("table2", config).items()}
+    rows = {name: Row.of(name, own, [[record]]) for name, own in settings_of("table2", config).items()}
     assert rows["σ = 1.341"].epsilon_paper == pytest.approx(9.43, abs=0.005)
     assert rows["σ = 1.341"].epsilon["outsider"] == pytest.approx(20.18, abs=0.005)
     assert rows["σ = 0.03166"].epsilon_paper == pytest.approx(4.97e5, rel=0.002)
@@ -76,10 +65,43 @@ def test_the_operating_point_keeps_its_targets(tmp_path):
         assert target * 0.999 < row.epsilon["outsider"] <= target
 
 
-def test_an_undefined_metric_is_said_to_be():
-    row = Row("a", 0.0, None, None, {**dict.fromkeys(METRICS, (0.5, 0.1)), "delta_eo": None})
-    text = markdown(Reproduction(None, 1e-5, [row]))
-    assert "0.5000 ± 0.1000" in text and "undefined" in text
+def test_the_table_says_what_is_undefined_and_what_has_no_epsilon():
+    metrics = {**dict.fromkeys(METRICS, Spread(0.5, 0.1)), "delta_eo": Spread(None, None)}
+    [row] = Reproduction(None, 1e-5, [Row("a", 0.0, None, None, metrics)]).table()
+    assert markdown([row]).splitlines() == [
+        "| setting | σ | ε, paper's accounting | ε, outsider | ε, client | ε, server | accuracy | auc | delta_sp "
+        "| delta_eo |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+        "| a | – | – | – | – | – | 0.5000 ± 0.1000 | 0.5000 ± 0.1000 | 0.5000 ± 0.1000 | undefined |",
+    ]
+
+
+def test_one_seed_has_no_deviation():
+    config = load_config(("synthetic",))
+    row = Row.of("a", config, [[{"round": 1, "val": dict.fromkeys(METRICS, 0.5)}]])
+    assert row.as_dict()["auc"] == 0.5 and row.as_dict()["auc_sd"] is None and row.cells()["auc"] == "0.5000"
+
+
+# Where the data are missing
+
+
+def test_the_stand_in_of_a_preset_takes_its_place_and_other_presets_stay(tmp_path):
+    nowhere = f"data.dir='{tmp_path}'"
+    config, said = configuration("table2", ("pokec-n", "reference"), None, [nowhere, "federation.rounds=7"])
+    expected = load_config(("synthetic-pokec-n", "reference"), None, [nowhere, "federation.rounds=7"])
+    assert config == expected and config.data.name == "synthetic" and config.federation.rounds == 7
+    assert said.endswith("; the synthetic stand-in takes its place") and str(tmp_path) in said
+    assert configuration("table2", (), None, [nowhere])[0] == load_config(("synthetic-pokec-n",), None, [nowhere])
+
+
+def test_data_that_are_there_are_taken():
+    assert configuration("table2", ("synthetic",)) == (load_config(("synthetic",)), "")
+
+
+@pytest.mark.parametrize(("presets", "more"), [(("nba",), []), (("pokec-n",), ["data.name=nba"])])
+def test_data_without_stand_in_are_missing(tmp_path, presets, more):
+    with pytest.raises(DataError):
+        configuration("table2", presets, None, [f"data.dir='{tmp_path}'", *more])
 
 
 def test_unknown_experiments_and_samplings_are_refused(tmp_path):
@@ -88,13 +110,3 @@ def test_unknown_experiments_and_samplings_are_refused(tmp_path):
     config = tiny(tmp_path, "privacy.clip_norm=1", "federation.sampling=with_replacement")
     with pytest.raises(ConfigError, match=r"federation\.sampling"):
         settings_of("operating-point", config)
-
-
-def test_the_command_prints_one_json_document(tmp_path):
-    options = [part for override in [*TINY[:-1], f"run.dir={tmp_path}"] for part in ("--set", override)]
-    result = CliRunner().invoke(app, ["reproduce", "table2", "--preset", "demo", "--seeds", "1", "--json", *options])
-    assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout)
-    assert document["delta"] == 1e-3 and len(document["rows"]) == 4
-    noisy = document["rows"][1]
-    assert all(math.isfinite(noisy[f"epsilon_{view}"]) for view in VIEWS)

@@ -14,8 +14,10 @@ SYNTHETIC = ["synthetic", "demo", "synthetic-pokec-n", "synthetic-pokec-z"]
 @pytest.mark.parametrize("preset", ["nba", "german", *SYNTHETIC, "synthetic-pokec-z-full"])
 @pytest.mark.parametrize("variant", ["paper", "reference"])
 def test_valid_under_both_variants(preset, variant):
+    """The papers' cohorts of three are theirs, not the presets'."""
     config = load_config([preset, variant])
     assert (config.clients.count, config.federation.cohort) == (30, 3)
+    assert load_config([preset]).federation.cohort == 10
 
 
 @pytest.mark.parametrize("preset", SYNTHETIC)

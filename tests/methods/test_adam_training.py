@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from orchestrator.config import Config
+from orchestrator.config import Config, settings_class
 from orchestrator.errors import RangeError
 from orchestrator.methods import LocalMethod, create, method_class
 from orchestrator.models import create_network
 from orchestrator.registry import METHODS
 
 NAMES = sorted(METHODS.keys() - {"fedsage+"})  # which trains only after its clients have prepared together
-SHARED = [name for name in NAMES if not METHODS[name].personal]
+OWN = {"f2gnn": {"alpha": 0.1, "tau_combine": 1.0}}
+"""So that what only this method does is seen in what it trains."""
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
@@ -24,7 +25,7 @@ def config(name, seed=31, dropout=0.5, **method):
     return Config(
         seed=seed,
         model={"name": networks[0], "hidden": 8, "dropout": dropout, "neighbours": 2},
-        method={"name": name, "local_epochs": 3, "alpha": 0.1} | method,
+        method={"name": name, "local_epochs": 3} | OWN.get(name, {}) | method,
         evaluation={"where": "clients" if METHODS[name].personal else "whole_graph"},
     )
 
@@ -65,11 +66,13 @@ def test_create_follows_the_configuration(make_graph, name):
     assert type(client) is method_class(name) and isinstance(client, LocalMethod)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("local_init", ["global", "own"])
+STARTS = [(name, {}) for name in NAMES] + [("f2gnn", {"local_init": "own"})]
+
+
+@pytest.mark.parametrize(("name", "method"), STARTS)
 @pytest.mark.parametrize("taken", [0, 1, 2])
-def test_an_interrupted_client_continues_bit_by_bit(make_graph, name, local_init, taken):
-    graph, settings = make_graph(), config(name, local_init=local_init)
+def test_an_interrupted_client_continues_bit_by_bit(make_graph, name, method, taken):
+    graph, settings = make_graph(), config(name, **method)
     whole = run(name, create(graph, settings, 2), graph, 0, 5)
     before = create(graph, settings, 2)
     assert_equal(run(name, before, graph, 0, taken), whole[:taken])
@@ -180,12 +183,12 @@ SWITCHES = {
         pytest.param(name, method, id=f"{name}-{label}")
         for name in NAMES
         for label, method in SWITCHES.items()
-        if not (METHODS[name].personal and label == "stateless")
+        if method.keys() <= settings_class(name).model_fields.keys()
     ],
 )
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_clients_that_train_together_do_what_each_does_alone(make_graph, name, method, dropout):
-    settings = config(name, dropout=dropout, tau_combine=1.0, **method)
+    settings = config(name, dropout=dropout, **method)
     graphs = [make_graph(**kind) for kind in KINDS]
     alone, together = ([create(graph, settings, c) for c, graph in enumerate(graphs)] for _ in range(2))
     cohorts = [[0, 3, 9, 1], [9, 0, 2, 4, 5, 6, 7, 8], [2, 7], [6], list(range(10)), [1, 0]]  # histories that differ
@@ -212,10 +215,9 @@ def test_a_bad_client_among_many_is_named(make_graph, name):
         method_class(name).train_together(clients, start(name, graph))
 
 
-@pytest.mark.parametrize("name", SHARED)
-@pytest.mark.parametrize("local_init", ["global", "own"])
-def test_every_participation_of_a_stateless_client_is_as_its_first(make_graph, name, local_init):
-    graph, settings = make_graph(), config(name, stateful=False, local_init=local_init)
+@pytest.mark.parametrize(("name", "method"), [start for start in STARTS if not METHODS[start[0]].personal])
+def test_every_participation_of_a_stateless_client_is_as_its_first(make_graph, name, method):
+    graph, settings = make_graph(), config(name, stateful=False, **method)
     client = create(graph, settings, 0)
     updates = run(name, client, graph, 0, 3)
     assert client.state_dict() == {"participations": 3}

@@ -105,7 +105,7 @@ def test_what_a_round_takes_is_a_triangle_of_inner_products_exponentials_and_one
 
 
 def test_all_scales_that_settings_allow_are_in_reach_of_the_exponential():
-    from orchestrator.config import MethodConfig
+    from orchestrator.methods.settings import FedPubSettings
 
-    [limit] = [item.le for item in MethodConfig.model_fields["similarity"].metadata if hasattr(item, "le")]
+    [limit] = [item.le for item in FedPubSettings.model_fields["similarity"].metadata if hasattr(item, "le")]
     assert 2 * limit == CLAMP

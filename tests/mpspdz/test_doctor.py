@@ -52,6 +52,18 @@ def test_without_an_installation_the_other_rows_are_there(tmp_path):
     assert findings["free ports"].state == "ok"
 
 
+def test_what_an_option_that_nobody_asks_for_lacks_is_a_warning(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MPSPDZ_HOME", raising=False)
+    monkeypatch.setattr(doctor, "_COMPILER_PYTHON", (99, 0))
+    for required, state in ((False, "warning"), (True, "fault")):
+        findings = {finding.what: finding for finding in examine(required=required)}
+        assert findings["installation"].state == findings["the compiler's Python"].state == state
+        assert "install Python 99.0" in findings["the compiler's Python"].cure
+    monkeypatch.setenv("MPSPDZ_HOME", str(tmp_path))
+    assert examine()[0].state == "fault"
+
+
 def test_a_processor_without_the_instructions_is_a_fault(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor.platform, "machine", lambda: "x86_64")
     monkeypatch.setitem(doctor._NEEDED_FLAGS, "x86_64", ("aes", "no-such-flag"))

@@ -17,6 +17,7 @@ from orchestrator.coordinator.plaintext import Float64, PlainUpload, float64_agg
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.privacy.sensitivity import (
+    dropout_bound,
     fixed_weight,
     l2_sensitivity,
     largest_weight,
@@ -49,7 +50,18 @@ def change(genes, parameters):
     return first[-1] + second[-1] + np.abs(first[:-1] - second[:-1]).sum()
 
 
-def search(parameters, seed=0):
+def removal(genes, parameters):
+    """As `change`, where the last client is taken away: sum_i |gamma_i - gamma'_i| + gamma_k is reached."""
+    q, width = parameters.cohort, parameters.fairness_max
+    genes = np.clip(genes, 0.0, 1.0)
+    balance, fairness = genes[: q - 1], width * genes[q - 1 : 2 * q - 2]
+    own = genes[2 * q - 2 : 2 * q]
+    first = weights(np.append(balance, own[0]), np.append(fairness, width * own[1]), parameters)
+    second = weights(balance, fairness, parameters)
+    return first[-1] + np.abs(first[:-1] - second).sum()
+
+
+def search(parameters, seed=0, change=change):
     """The largest change that was found: structured and random starts, then coordinate and gradient ascent."""
     rng = np.random.default_rng(seed)
     q, corners = parameters.cohort, [(a, b) for a in (0.0, 1.0) for b in (0.0, 1.0)]
@@ -163,6 +175,100 @@ def test_the_other_clients_weights_drift_by_no_more_than_is_allowed_for(q, lam, 
     assert 0 < worst <= allowed
     if (q, lam) == (3, 0.5):
         assert allowed <= 1.2 * worst
+
+
+# Clients that drop out
+
+SETTINGS = [(8.0, 4.0, 2.0), (0.5, 4.0, 2.0), (0.0, 1.0, 5.0), (64.0, 4.0, 2.0), (64.0, 20.0, 0.01), (0.5, 4.0, 1e5)]
+
+
+@pytest.mark.parametrize(("lam", "tau", "width"), SETTINGS)
+@pytest.mark.parametrize(("q", "least"), [(2, 1), (3, 2), (5, 2), (10, 6), (30, 29), (12, 4)])
+def test_replacing_or_removing_among_any_who_remain_never_exceeds_the_bound(q, least, lam, tau, width):
+    """Both neighbours are rounds of `least` to q clients, one of which may lack the client that is replaced."""
+    parameters = RoundParameters("f2gnn", q, lam, tau, width)
+    bound, found = dropout_bound(parameters, least), 0.0
+    for size in sorted({least, least + 1, (least + q) // 2, q}):
+        left = replace(parameters, cohort=size)
+        found = max(found, search(left), search(left, change=removal) if size > least else 0.0)
+    assert found <= bound * (1 + 1e-12) <= 2 * (1 + 1e-12)
+    assert bound <= 3 * found
+    if tau == 4.0 and width == 2.0 and lam <= 8:
+        assert bound <= 1.15 * found
+    assert bound >= replacement_bound(parameters)
+
+
+def pull(genes, parameters):
+    """How far removing the last client moves the others' weights among themselves, ||p - p'||_1 of docs/privacy.md."""
+    q, width = parameters.cohort, parameters.fairness_max
+    genes = np.clip(genes, 0.0, 1.0)
+    balance, fairness = genes[: q - 1], width * genes[q - 1 : 2 * q - 2]
+    own = genes[2 * q - 2 : 2 * q]
+    first = weights(np.append(balance, own[0]), np.append(fairness, width * own[1]), parameters)[:-1]
+    return np.abs(first / first.sum() - weights(balance, fairness, parameters)).sum()
+
+
+@pytest.mark.parametrize(("lam", "tau", "width"), [(8.0, 4.0, 2.0), (0.5, 4.0, 2.0), (64.0, 20.0, 0.01)])
+@pytest.mark.parametrize("q", [3, 4, 5])
+def test_a_client_that_is_removed_pulls_harder_than_one_that_is_replaced(q, lam, tau, width):
+    """D of (7) and (7a). The whole bounds hide it behind 2 g, which no removal is known to exceed by as much."""
+    parameters = RoundParameters("f2gnn", q, lam, tau, width)
+    g, found = largest_weight(parameters), search(parameters, change=pull)
+    replaced, removed = ((replacement_bound(parameters, removed=how) - 2 * g) / (1 - g) for how in (False, True))
+    assert replaced < found <= removed * (1 + 1e-12)
+    assert removed <= 1.4 * found
+
+
+@given(st.integers(2, 30), st.floats(0, 64), st.floats(0.1, 20), st.floats(0.01, 30), st.integers(0, 10**9))
+@settings(max_examples=100, deadline=None)
+def test_no_random_cohort_exceeds_the_bound_when_its_client_is_removed(q, lam, tau, width, seed):
+    parameters = RoundParameters("f2gnn", q, lam, tau, width)
+    rng, bound = np.random.default_rng(seed), replacement_bound(parameters, removed=True) * (1 + 1e-12)
+    for power in (0.2, 1.0, 5.0):
+        assert removal(rng.random(2 * q + 2) ** power, parameters) <= bound
+    assert removal(rng.integers(0, 2, 2 * q + 2).astype(float), parameters) <= bound
+
+
+@pytest.mark.parametrize("rule", ["f2gnn", "fedavg"])
+def test_the_sensitivity_holds_for_every_size_that_may_be_left(rule):
+    """Through the rule's own text: cohorts of 3 to 6, one of which has a client that the other replaces, or lacks."""
+    clip_norm, q, least = 0.5, 6, 3
+    parameters = RoundParameters(rule, q, 8.0, 4.0, 2.0, ratio_max=FORMAT.limit / clip_norm)
+    whole, bound = (
+        l2_sensitivity(parameters, clip_norm, FORMAT, "bounded_weights", "fixed", least_cohort=size)
+        for size in (None, least)
+    )
+    rng, worst = np.random.default_rng(1), {"replaced": 0.0, "removed": 0.0}
+
+    def upload(sign, scores):
+        delta = np.array([3.0 * sign, 0.0])
+        return PlainUpload(delta, 3.0, {"balance": float(scores[0]), "fairness": 2.0 * scores[1]})
+
+    for _ in range(400):
+        size = rng.integers(least, q + 1)
+        others = [upload(rng.choice([-1, 1]), rng.integers(0, 2, 2) * (rng.random() < 0.3)) for _ in range(size - 1)]
+        first, second = [*others, upload(1, (1, 1))], [*others, upload(-1, (1, 1))]
+        neighbours = {"replaced": second} | ({"removed": others} if size > least else {})
+        base = float64_aggregate(np.zeros(2), parameters, clip_norm, first)
+        for name, cohort in neighbours.items():
+            moved = float64_aggregate(np.zeros(2), parameters, clip_norm, cohort)
+            worst[name] = max(worst[name], float(np.linalg.norm(base - moved)))
+    assert max(worst.values()) <= bound <= 1.2 * worst["replaced"]
+    assert worst["replaced"] > whole  # the bound for whole cohorts does not hold for fewer
+    assert 0.5 * bound < worst["removed"] <= bound
+
+
+def test_whole_cohorts_have_the_bound_that_they_had():
+    for rule in ("f2gnn", "fedavg"):
+        parameters = RoundParameters(rule, 30, 8.0, 4.0, 2.0)
+        bounds = [
+            l2_sensitivity(parameters, 0.5, FORMAT, "bounded_weights", "fixed", least_cohort=least)
+            for least in (None, 30, 29, 15, 1, 0)
+        ]
+        assert bounds[0] == bounds[1] < bounds[2] < bounds[3] < bounds[4] == bounds[5]
+    poisson = RoundParameters("f2gnn", 30, 8.0, 4.0, 2.0, expected=30)
+    some = l2_sensitivity(poisson, 0.5, FORMAT, "bounded_weights", "poisson", least_cohort=1)
+    assert some == l2_sensitivity(poisson, 0.5, FORMAT, "bounded_weights", "poisson")
 
 
 @given(

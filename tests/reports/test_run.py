@@ -34,7 +34,7 @@ def test_the_summary_says_the_last_round_the_means_and_the_median_costs(folder):
     put(folder, aucs)
     summary = report(folder, "title")
     assert summary["run"] == str(folder.path) and summary["rounds"] == 25
-    assert (summary["accuracy"], summary["auc"], summary["delta_sp"]) == (0.75, 0.25, 0.1)
+    assert summary["validation"] == {"accuracy": 0.75, "auc": 0.25, "delta_sp": 0.1, "delta_eo": None}
     assert summary["ma20"]["auc"] == pytest.approx(sum(aucs[-20:]) / 20)
     assert summary["test"] == {"accuracy": 0.25, "auc": 0.75, "delta_sp": 0.2, "delta_eo": 0.3}
     assert summary["costs"] == {
@@ -58,8 +58,8 @@ def test_the_summary_says_the_last_round_the_means_and_the_median_costs(folder):
 def test_undefined_metrics_are_null_with_their_reason(folder):
     put(folder, [0.5, None])
     summary = json.loads(json.dumps(report(folder, ""), allow_nan=False))
-    assert summary["auc"] is None and summary["ma20"]["auc"] == 0.5
-    assert summary["delta_eo"] is None and summary["ma20"]["delta_eo"] is None
+    assert summary["validation"]["auc"] is None and summary["ma20"]["auc"] == 0.5
+    assert summary["validation"]["delta_eo"] is None and summary["ma20"]["delta_eo"] is None
     assert summary["undefined"] == {"val": {"auc": "all labels are 1", "delta_eo": "no positives"}}
 
 

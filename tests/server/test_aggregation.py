@@ -70,6 +70,11 @@ def make_uploads(q, d, seed, largest=1.0):
     return uploads
 
 
+def undithered(bound, vectors=FORMAT):
+    """Without the part of the bound that the servers add after what is tested here."""
+    return bound - vectors.dither_bound
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("clip_norm", [None, 0.5])
 @pytest.mark.parametrize("rule", ["f2gnn", "fedavg"])
@@ -85,7 +90,7 @@ def test_the_new_model_equals_float64_within_the_bound(q, rule, clip_norm, progr
     result = decode(shares)
     expected = float64_aggregate(model, parameters, clip_norm, uploads)
     largest = max(np.abs(upload.delta).max() for upload in uploads)
-    assert np.abs(result - expected).max() <= FORMAT.error_bound(q, largest)
+    assert np.abs(result - expected).max() <= undithered(FORMAT.error_bound(q, largest))
     assert FORMAT.error_bound(q, largest) < 2.0**-20
     assert rounds <= 64
 
@@ -103,7 +108,8 @@ def make_personal(q, d, seed, m=8, largest=1.0):
 
 def personal_bound(parameters, largest, vectors=FORMAT):
     q = parameters.cohort
-    return vectors.error_bound(q, largest, factors=parameters.similarities.error_ulp * 2.0**-SCALAR_BITS)
+    bound = vectors.error_bound(q, largest, factors=parameters.similarities.error_ulp * 2.0**-SCALAR_BITS)
+    return undithered(bound, vectors)
 
 
 @pytest.mark.parametrize("tau", [1.0, 3.0, 10.0])
@@ -157,7 +163,7 @@ def test_any_valid_format(q, bits, largest, seed):
     result = decode(round_on_shares(parameters, model, uploads, vectors=vectors)[0], vectors)
     expected = float64_aggregate(model, parameters, None, uploads)
     top = max(np.abs(upload.delta).max() for upload in uploads)
-    assert np.abs(result - expected).max() <= vectors.error_bound(q, top)
+    assert np.abs(result - expected).max() <= undithered(vectors.error_bound(q, top), vectors)
 
 
 def test_a_clipped_update_moves_the_model_by_at_most_the_clip_norm():
@@ -167,8 +173,9 @@ def test_a_clipped_update_moves_the_model_by_at_most_the_clip_norm():
         delta = np.zeros(d)
         delta[7] = norm
         result = decode(round_on_shares(parameters, np.zeros(d), [PlainUpload(delta, norm, {})], clip_norm)[0])
-        assert np.linalg.norm(result) <= clip_norm + FORMAT.error_bound(1, norm)
-        assert result[7] == pytest.approx(-min(norm, clip_norm), abs=FORMAT.error_bound(1, norm))
+        bound = undithered(FORMAT.error_bound(1, norm))
+        assert np.linalg.norm(result) <= clip_norm + bound
+        assert result[7] == pytest.approx(-min(norm, clip_norm), abs=bound)
 
 
 def test_server_traffic_does_not_grow_with_the_model():

@@ -48,3 +48,14 @@ def test_what_fails_in_the_background_is_raised_where_the_batch_is_needed():
     pool.fill(5)
     with pytest.raises(PeerLostError, match="server 1"):
         pool.take(5)
+
+
+def test_what_nobody_took_is_let_go():
+    counter = iter(range(10))
+    pool = Pool(lambda key: next(counter), "test")
+    for round in (1, 2, 3):
+        pool.fill((round, "terms"))
+    pool.forget(lambda key: key[0] <= 2)
+    assert list(pool._made) == [(3, "terms")]
+    assert pool.take((3, "terms"))[0] == 2
+    assert pool.take((1, "terms"))[0] == 3  # made anew

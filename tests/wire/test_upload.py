@@ -59,8 +59,10 @@ def test_what_does_not_fit_the_layout_is_not_shared():
 
 def test_size():
     d = 10_000
-    packed, _ = uploads(np.zeros(d, dtype=np.uint64), [0.0, 0.0, 0.0])
-    assert sum(map(len, packed)) <= 3 * 8 * d + 16 * 3 + 300
+    uploads(np.zeros(d, dtype=np.uint64), [0.0, 0.0, 0.0])  # are of the lengths that the layout says
+    plain, personal = Layout("assisted", d, 3), Layout("assisted", d, 128, factors=10, answered=True)
+    assert sum(map(plain.envelope_bytes, (0, 1))) == 24 * d + 16 * 3 + 272
+    assert sum(map(personal.envelope_bytes, (0, 1))) == 8 * (10 + 2) * d + 16 * 128 + 336
 
 
 @pytest.mark.parametrize("program", ["assisted", "scalar-first", "faithful"])

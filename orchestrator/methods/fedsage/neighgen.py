@@ -32,9 +32,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 from torch_geometric.nn import SAGEConv
 
-from orchestrator.config import GeneratorConfig
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods.fedsage.impairment import impair
+from orchestrator.methods.fedsage.settings import GeneratorSettings
 from orchestrator.seeding import derived_seed, seeded_generator
 
 __all__ = ["NeighbourGenerator", "nearest", "nearest_neighbour"]
@@ -46,7 +46,7 @@ _BLOCK = 2**22
 class Encoder(nn.Module):
     """H^e: node embeddings, float32, shape (n, latent). The last layer is linear, so that noise does not drown it."""
 
-    def __init__(self, num_features: int, settings: GeneratorConfig) -> None:
+    def __init__(self, num_features: int, settings: GeneratorSettings) -> None:
         super().__init__()
         self.first = SAGEConv(num_features, settings.encoder_hidden)
         self.second = SAGEConv(settings.encoder_hidden, settings.latent)
@@ -66,7 +66,7 @@ class FeatureGenerator(nn.Module):
     dropout: the client that answers a question then differentiates exactly the function that asked.
     """
 
-    def __init__(self, num_features: int, settings: GeneratorConfig) -> None:
+    def __init__(self, num_features: int, settings: GeneratorSettings) -> None:
         super().__init__()
         first, second = settings.widths
         self.first, self.second = nn.Linear(settings.latent, first), nn.Linear(first, second)
@@ -104,7 +104,7 @@ class NeighbourGenerator:
     question and the step that uses its answers see the same dropout, noise and samples.
     """
 
-    def __init__(self, graph: Graph, settings: GeneratorConfig, seed: int, client: int) -> None:
+    def __init__(self, graph: Graph, settings: GeneratorSettings, seed: int, client: int) -> None:
         self.graph, self.settings = graph, settings
         self._purpose = (seed, "neighbour generator", client)
         rng = seeded_generator(*self._purpose, "impairment")

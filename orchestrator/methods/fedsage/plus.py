@@ -17,12 +17,15 @@ from orchestrator.graphs.graph import Graph
 from orchestrator.methods.fedavg import FedAvg
 from orchestrator.methods.fedsage.impairment import mend
 from orchestrator.methods.fedsage.neighgen import NeighbourGenerator
+from orchestrator.methods.fedsage.settings import FedSagePlusSettings
 
 __all__ = ["FedSagePlus"]
 
 
 class FedSagePlus(FedAvg):
     """What other clients see of this one: its feature generator, noisy embeddings, and gradients; see `neighgen`."""
+
+    settings: FedSagePlusSettings
 
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
         super().__init__(graph, config, client)
@@ -33,21 +36,22 @@ class FedSagePlus(FedAvg):
     @classmethod
     def preparations(cls, config: Config) -> int:
         """At least one step, in which nothing is asked where generators learn alone."""
-        return max(1, _exchanges(config))
+        assert isinstance(config.method, FedSagePlusSettings)
+        return max(1, config.method.generator.exchanging)
 
     def ask(self, step: int) -> Mapping[str, np.ndarray]:
         if step == 0:
-            settings = self.config.method.generator
+            settings = self.settings.generator
             self._generator = NeighbourGenerator(self._unmended, settings, self.config.seed, self.client)
             self._generator.train_locally(settings.local_epochs)
-        return self._in_training().question() if _exchanges(self.config) else {}
+        return self._in_training().question() if self.settings.generator.exchanging else {}
 
     def answer(self, step: int, question: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         return self._in_training().answer(question) if question else {}
 
     def hear(self, step: int, answers: Sequence[Mapping[str, np.ndarray]]) -> None:
         generator = self._in_training()
-        if _exchanges(self.config):
+        if self.settings.generator.exchanging:
             generator.learn(answers)
         if step == self.preparations(self.config) - 1:
             self._generator = None  # it has done its work, and is the largest thing that a client holds
@@ -73,9 +77,3 @@ class FedSagePlus(FedAvg):
         super().load_state_dict(state)
         if "owners" in state:
             self._mend(np.array(state["owners"], np.int64), np.array(state["generated"], np.float32))
-
-
-def _exchanges(config: Config) -> int:
-    """Steps in which clients exchange messages: none where others' features have no weight."""
-    settings = config.method.generator
-    return settings.exchanges if settings.cross_weight else 0

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.nn.utils import parameters_to_vector
 
-from orchestrator.config import GeneratorConfig
 from orchestrator.methods.fedsage import neighgen
 from orchestrator.methods.fedsage.impairment import mend
 from orchestrator.methods.fedsage.neighgen import NeighbourGenerator, nearest, nearest_neighbour
+from orchestrator.methods.fedsage.settings import GeneratorSettings
 
 FEATURES = 23  # no other size of a message
 SETTINGS = {"hidden_share": 0.3, "encoder_hidden": 12, "latent": 7, "widths": (9, 11), "learning_rate": 0.01}
@@ -26,7 +26,7 @@ def graphs(make_graph):
 
 
 def generator(graph, client=0, seed=31, **settings):
-    return NeighbourGenerator(graph, GeneratorConfig(**SETTINGS | settings), seed, client)
+    return NeighbourGenerator(graph, GeneratorSettings(**SETTINGS | settings), seed, client)
 
 
 def exchange(clients):

@@ -69,7 +69,7 @@ def test_clients_learn_from_mended_graphs_and_are_measured_on_their_own_nodes():
 def test_generated_neighbours_change_what_is_learnt():
     parts, own = graphs(), config()
     (mended, *_), _ = prepared(parts, own)
-    plain = create(parts[0], own.model_copy(update={"method": own.method.model_copy(update={"name": "fedsage"})}), 0)
+    plain = create(parts[0], own.changed(method={"name": "fedsage"}), 0)
     model = start(parts[0], own)
     assert np.abs(mended.train(model).delta - plain.train(model).delta).max() > 1e-4
 

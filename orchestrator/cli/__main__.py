@@ -1,0 +1,5 @@
+"""`python -m orchestrator.cli`."""
+
+from orchestrator.cli.app import main
+
+main()

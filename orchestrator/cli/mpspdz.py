@@ -1,0 +1,87 @@
+"""`safegnn mpc` and `safegnn doctor`: what MP-SPDZ needs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from mpc_programs.rules import PROGRAMS
+from orchestrator.cli.options import (
+    DataDir,
+    File,
+    Json,
+    Overrides,
+    Parameters,
+    Presets,
+    Programs,
+    choices,
+    load,
+    model_size,
+)
+from orchestrator.cli.printing import print_json, say, tell
+from orchestrator.errors import ConfigError
+from orchestrator.mpspdz.installation import PARTIES
+
+__all__ = ["doctor", "mpc"]
+
+
+def mpc(
+    preset: Presets = None,
+    config: File = None,
+    set_: Overrides = None,
+    data_dir: DataDir = None,
+    parameters: Parameters = None,
+    protocol: Annotated[list[str] | None, typer.Option("--protocol", help=f"{', '.join(PARTIES)}; repeats.")] = None,
+    program: Programs = None,
+) -> None:
+    """Compile the programs of a round for MP-SPDZ, for every protocol and program, and say where the bytecode is.
+
+    Training and bench compile what they need themselves; this does it ahead, and checks the installation.
+    """
+    from orchestrator.coordinator.round_plan import RoundPlan
+    from orchestrator.mpspdz.compiler import compile_rounds
+    from orchestrator.mpspdz.installation import TESTED_VERSIONS, find
+
+    settings = load(preset, config, set_, data_dir)
+    protocols = choices("--protocol", protocol or list(PARTIES), tuple(PARTIES))
+    programs = choices("--program", program or list(PROGRAMS), PROGRAMS)
+    installation, rule = find(settings.engine.mpspdz_home), RoundPlan.of(settings).rule
+    for each in protocols:
+        installation.check(each)
+    tested = "" if installation.version in TESTED_VERSIONS else f" (tested: {', '.join(TESTED_VERSIONS)})"
+    say(f"MP-SPDZ {installation.version}{tested} in {installation.home}")
+    length = model_size(settings, parameters)
+    for name, each, outcome in compile_rounds(installation, rule, length, programs, protocols):
+        if not isinstance(outcome, ConfigError):
+            say(f"{name}, {each}: {outcome.folder / 'Programs'}")
+        elif program:
+            raise outcome
+        else:
+            tell(f"{name}, {each}: left out: {outcome}")
+
+
+def doctor(config: File = None, set_: Overrides = None, as_json: Json = False) -> None:
+    """Is everything there that training on MP-SPDZ needs? A row for each thing, and the cure beside what is missing.
+
+    It fails where something cannot work. MP-SPDZ is an option: where nobody asks for it, that it is missing is a
+    warning.
+    """
+    from orchestrator.mpspdz.doctor import examine
+
+    engine = load(None, config, set_).engine
+    findings = examine(engine.mpspdz_home, required=engine.name == "mpspdz")
+    sound = all(row.state != "fault" for row in findings)
+    if as_json:
+        print_json({"ok": sound, "findings": [asdict(row) for row in findings]})
+    else:
+        table = Table("", "", "found", "what to do")
+        colours = {"ok": "green", "warning": "yellow", "fault": "red"}
+        for row in findings:
+            table.add_row(row.what, Text(row.state, style=colours[row.state]), row.detail, row.cure)
+        say(table)
+    if not sound:
+        raise typer.Exit(1)

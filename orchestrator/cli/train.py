@@ -1,0 +1,119 @@
+"""`safegnn train`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.cli.options import DataDir, EngineName, File, Json, Overrides, Presets, Program, Protocol, load
+from orchestrator.cli.printing import print_json, print_rows, progress, say, tell
+from orchestrator.errors import ConfigError, SafeGNNError
+
+__all__ = ["train"]
+
+
+def train(
+    preset: Presets = None,
+    config: File = None,
+    set_: Overrides = None,
+    data_dir: DataDir = None,
+    engine: EngineName = None,
+    protocol: Protocol = None,
+    program: Program = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Run folder to continue, with its settings.")] = None,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Check every aggregation against float64; simulation only.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Train one federated model and leave a run folder with metrics, costs, plots and the model."""
+    from orchestrator.coordinator.run_folder import RunFolder
+
+    if resume is None:
+        folder, settings = None, load(preset, config, set_, data_dir, engine, protocol, program)
+    elif preset or config or set_ or data_dir or engine or protocol or program:
+        raise ConfigError("--resume continues with the run's own settings; leave the other options out")
+    else:
+        folder, settings = RunFolder.open(resume)
+    from orchestrator.coordinator.client_pool import warm_up
+
+    warm_up()
+    from orchestrator.experiments.run import check, run, summary
+
+    made, graph = check(settings)
+    folder = folder or RunFolder.create(settings)
+    with (
+        _interruptible(f"the last checkpoint stands, `safegnn train --resume {folder.path}` continues"),
+        progress(settings.federation.rounds) as advance,
+    ):
+        run(
+            settings,
+            folder,
+            graph=graph,
+            engine=made,
+            resume=resume is not None,
+            audit=audit,
+            observe=lambda result: advance("", result),
+            announce=tell,
+        )
+    document = summary(folder, settings)
+    if as_json:
+        print_json(document)
+    else:
+        _print(document, settings.privacy.noise_multiplier > 0)
+
+
+def _print(document: Mapping[str, Any], noisy: bool) -> None:
+    from orchestrator.experiments.tables import metric
+
+    columns = {"validation": "validation", "ma20": "mean of 20 rounds", "test": "test"}
+    print_rows(
+        [
+            {"after the last round": name, **{title: metric(document[key][name]) for key, title in columns.items()}}
+            for name in document["test"]
+        ]
+    )
+    for mask, reasons in document["undefined"].items():
+        for name, reason in reasons.items():
+            say(f"{mask} {name} is undefined: {reason}")
+    costs = document["costs"]
+    say(
+        f"per round (median): local training {costs['training_seconds']:.3f} s, aggregation online "
+        f"{costs['online_seconds']:.3f} s, {costs['online_bytes_server0'] / 1000:.1f} kB between the servers each way, "
+        f"upload {costs['upload_bytes_per_client'] / 1000:.0f} kB per client"
+    )
+    if (privacy := document["privacy"]) is not None:
+        _print_privacy(privacy)
+    elif noisy:
+        say("no epsilon is stated: none is proven for these settings, or none was asked for")
+    say(f"run folder: {document['run']}")
+
+
+def _print_privacy(privacy: Mapping[str, Any]) -> None:
+    whose = "simulated, of a run on shares; privacy" if privacy["simulated"] else "privacy"
+    say(
+        f"{whose} of a client's whole data: epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} "
+        f"({privacy['adjacency']}, accountant {privacy['accountant']}) to whoever sees the released models; to "
+        f"another client {privacy['views']['client']:.4g}; to a server, which knows the cohorts, at most "
+        f"{privacy['views']['server']:.4g}"
+    )
+    if privacy["stopped"]:
+        say(f"stopped early: {privacy['stopped']}")
+
+
+class _Interrupted(SafeGNNError):
+    """Ctrl-C, with what can be done next."""
+
+    exit_status = 130
+
+
+@contextmanager
+def _interruptible(advice: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise _Interrupted(f"interrupted; {advice}") from None

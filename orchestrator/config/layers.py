@@ -1,0 +1,87 @@
+"""Layers of settings, later ones win: the defaults, each preset in order, a YAML file, and all ``--set`` together.
+
+A shipped preset may lie on others, which it names under ``presets``. What happens when a layer names another method is
+said in `orchestrator.config.merging`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.merging import lay, merge
+from orchestrator.config.tree import Config, validated
+from orchestrator.config.yaml_text import parse
+from orchestrator.errors import ConfigError
+
+__all__ = ["load_config", "preset_names"]
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that ship with the package; parts of presets, whose files begin with _, are none."""
+    folder = resources.files("orchestrator") / "presets"
+    names = (entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return sorted(name for name in names if not name.startswith("_"))
+
+
+def load_config(presets: Sequence[str] = (), file: Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """Merge the layers and validate the result.
+
+    Args:
+        presets: names of shipped presets, e.g. ``("nba", "reference")``.
+        file: a YAML file with any part of the tree.
+        overrides: ``"federation.rounds=50"``; the value is read as YAML.
+
+    Raises:
+        ConfigError: naming the layer and the setting at fault.
+    """
+    merged: dict[str, Any] = {}
+    for name in presets:
+        if name not in preset_names():
+            raise ConfigError(f"unknown preset '{name}'; there are: {', '.join(preset_names())}")
+        lay(merged, _preset(name))
+    if file is not None:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file}: cannot be read as a configuration: {error}") from error
+        lay(merged, _layer(text, str(file)))
+    lay(merged, _overriding(overrides))
+    return validated(merged)
+
+
+def _overriding(overrides: Sequence[str]) -> dict[str, Any]:
+    """All ``--set`` as one layer: in which order a command names a method and sets its settings makes no difference."""
+    together: dict[str, Any] = {}
+    for override in overrides:
+        path, equals, value = override.partition("=")
+        keys = path.strip().split(".")
+        if not equals or not all(keys):
+            raise ConfigError(f"--set {override}: expected name=value, e.g. federation.rounds=50")
+        tree = parse(value, f"--set {override}")
+        for key in reversed(keys):
+            tree = {key: tree}
+        merge(together, tree)
+    return together
+
+
+def _preset(name: str) -> dict[str, Any]:
+    """A shipped preset upon those that it names under ``presets``."""
+    text = (resources.files("orchestrator") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
+    own = _layer(text, f"preset {name}")
+    merged: dict[str, Any] = {}
+    for below in own.pop("presets", ()):
+        lay(merged, _preset(below))
+    lay(merged, own)
+    return merged
+
+
+def _layer(text: str, where: str) -> dict[str, Any]:
+    tree = parse(text, where)
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{where}: expected a mapping of sections, e.g. 'federation: {{rounds: 50}}'")
+    return tree

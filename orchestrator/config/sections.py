@@ -1,0 +1,325 @@
+"""The sections of the settings. Units stand in the names: ``_bits``, ``_sec``; everything else is dimensionless.
+
+What belongs to one method only is in that method's own section, see `orchestrator.config.method`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+__all__ = [
+    "ClientsConfig",
+    "CsvConfig",
+    "DataConfig",
+    "EngineConfig",
+    "EvaluationConfig",
+    "FederationConfig",
+    "ModelConfig",
+    "PrivacyConfig",
+    "QuantileConfig",
+    "RunConfig",
+    "Section",
+    "SharingConfig",
+    "SyntheticConfig",
+]
+
+
+class Section(BaseModel):
+    """Settings that belong together: they cannot be changed, and unknown ones are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _flags_are_no_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """YAML reads yes, no, on and off as flags, and Python takes those for 1 and 0."""
+        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation is not bool:
+            raise ValueError(f"expected no flag, got {value}; put text in quotes")
+        return value
+
+    @classmethod
+    def inner(cls) -> dict[str, type[Section]]:
+        """The sections in this one, by name."""
+        kinds = {name: [field.annotation, *get_args(field.annotation)] for name, field in cls.model_fields.items()}
+        sections = ((name, kind) for name, several in kinds.items() for kind in several if isinstance(kind, type))
+        return {name: kind for name, kind in sections if issubclass(kind, Section)}
+
+
+class CsvConfig(Section):
+    """A generic pair of a node table and an edge list (``data.name: csv``)."""
+
+    nodes: Path = Field(description="comma-separated table with a header, one row a node")
+    edges: Path = Field(description="two node ids a line, separated by blanks, tabs or a comma")
+    id: str = Field(description="column of the node id")
+    label: str = Field(description="column of the label; two values")
+    sensitive: str = Field(description="column of the sensitive attribute; two values")
+    missing_label: str | None = Field(None, description="the label value that means 'unknown'")
+    drop: tuple[str, ...] = Field((), description="columns that are no features")
+
+
+class SyntheticConfig(Section):
+    """Parameters of the synthetic generator (``data.name: synthetic``)."""
+
+    nodes: int = Field(2000, ge=10, description="number of nodes")
+    edges: int = Field(8000, ge=1, description="undirected edges")
+    features: int = Field(32, ge=1, description="features of a node")
+    degree_exponent: float = Field(2.5, gt=2.0, description="power law of the expected degrees")
+    sensitive_rate: float = Field(0.45, gt=0, lt=1, description="share of nodes with s = 1")
+    positive_rate: float = Field(0.5, gt=0, lt=1, description="share of nodes with y = 1")
+    label_bias: float = Field(0.1, ge=-0.9, le=0.9, description="P(y=1|s=1) - P(y=1|s=0)")
+    label_homophily: float = Field(0.6, gt=0, lt=1, description="weight of edges within one label, against across")
+    group_homophily: float = Field(0.9, gt=0, lt=1, description="weight of edges within one group, against across")
+    missing_rate: float = Field(0.0, ge=0, lt=1, description="share of nodes whose label is missing")
+    signal: float = Field(1.0, ge=0, description="distance between the feature means of the two labels")
+    group_signal: float = Field(0.5, ge=0, description="distance between the feature means of the two groups")
+
+
+class DataConfig(Section):
+    """The graph: where it comes from, and what is done with it before it is cut into clients."""
+
+    name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "cora", "citeseer", "csv"] = Field(
+        "synthetic", description="synthetic: drawn as data.synthetic says; csv: read as data.csv says; others: by name"
+    )
+    dir: Path | None = Field(
+        None,
+        description="folder with the raw files, or what the paths of data.csv are relative to; null: the folder of "
+        "`safegnn data fetch`, or the working directory",
+    )
+    nodes: Literal["labelled_component", "all"] = Field(
+        "labelled_component",
+        description="labelled_component: drop nodes without label and their edges, keep the largest component; "
+        "all: keep every node and mask labels",
+    )
+    features: Literal["standardised", "row_normalised"] = Field(
+        "standardised",
+        description="standardised: constant ones go, others get mean 0 and variance 1; "
+        "row_normalised: a node's features are divided by their sum",
+    )
+    split: tuple[float, float, float] = Field(
+        (0.5, 0.25, 0.25), description="shares of the labelled nodes for training, validation and test; they sum to 1"
+    )
+    csv: CsvConfig | None = None
+    synthetic: SyntheticConfig = SyntheticConfig()
+
+    @model_validator(mode="after")
+    def _csv_is_described(self) -> DataConfig:
+        if self.name == "csv" and self.csv is None:
+            raise ValueError("data.name is csv: data.csv must say nodes, edges, id, label and sensitive")
+        return self
+
+    @model_validator(mode="after")
+    def _split_is_whole(self) -> DataConfig:
+        if self.split[0] <= 0 or min(self.split) < 0 or abs(sum(self.split) - 1) > 1e-9:
+            raise ValueError(
+                f"data.split = {list(self.split)}: expected three shares that sum to 1, of which only the validation's "
+                "and the test's may be 0"
+            )
+        return self
+
+
+class ClientsConfig(Section):
+    """How clients are cut out of the graph; see `orchestrator.graphs.partition`."""
+
+    count: int = Field(30, ge=1, description="number of clients")
+    partition: Literal["ego", "disjoint", "overlapping", "louvain", "whole"] = Field(
+        "ego",
+        description="ego: k-hop networks around training nodes; disjoint: parts of METIS; overlapping: several clients "
+        "a part, each with a random share of its nodes; louvain: communities, brought to about equal size; whole: one "
+        "client that holds everything",
+    )
+    hops: int = Field(3, ge=0, description="k, of ego")
+    ego_sampling: Literal["distinct", "with_replacement"] = Field(
+        "distinct", description="of ego; distinct: no two clients have the same ego; with_replacement: they may"
+    )
+    min_nodes: int = Field(1, ge=1, description="of ego: egos whose network is smaller are passed over")
+    copies: int = Field(5, ge=1, description="of overlapping: clients a part")
+    share: float = Field(0.5, gt=0, le=1, description="of overlapping: share of its part's nodes that a client holds")
+    tolerance: int = Field(
+        20, ge=0, description="of louvain: nodes by which clients may be larger, and pieces are smaller, than the mean"
+    )
+    features: Literal["float", "truncated"] = Field(
+        "float", description="float: as they are; truncated: towards zero, as the reference code"
+    )
+    balance_self_loops: bool = Field(False, description="count self-loops as intra-group edges in B")
+    batch: int = Field(1, ge=1, description="clients that a process trains together; pays for many small networks")
+
+    @model_validator(mode="after")
+    def _partition_fits(self) -> ClientsConfig:
+        if self.partition == "overlapping" and self.count % self.copies:
+            raise ValueError(
+                f"clients.count = {self.count} is no multiple of clients.copies = {self.copies}, as "
+                "clients.partition = overlapping needs"
+            )
+        if self.partition == "whole" and self.count != 1:
+            raise ValueError(f"clients.partition = whole makes one client, but clients.count = {self.count}")
+        return self
+
+
+class ModelConfig(Section):
+    """The network that every client trains."""
+
+    name: Literal["gcn", "gcn-classifier", "sage"] = Field(
+        "gcn",
+        description="gcn: F2GNN's, two classes; gcn-classifier: FED-PUB's, with a nonlinearity after each layer; "
+        "sage: GraphSAGE with neighbour sampling",
+    )
+    hidden: int = Field(64, ge=1, description="units of a hidden layer")
+    dropout: float = Field(0.1, ge=0, lt=1, description="probability with which training drops a hidden unit")
+    neighbours: int | None = Field(
+        5, ge=1, description="of sage: neighbours sampled of each node in training; null: all"
+    )
+
+
+class FederationConfig(Section):
+    """How many rounds there are, and who takes part in them."""
+
+    rounds: int = Field(500, ge=1, description="rounds to train; privacy.epsilon_budget may end training earlier")
+    cohort: int = Field(10, ge=1, description="clients sampled per round; in few a client hides badly")
+    sampling: Literal["distinct", "with_replacement", "poisson"] = Field(
+        "distinct", description="poisson: every client with probability cohort / clients.count, so cohorts vary in size"
+    )
+    min_cohort: int | None = Field(
+        None,
+        ge=0,
+        description="a round goes on without clients whose upload is missing or refused, as long as so many are left; "
+        "null: cohort where noise is scaled to that size (privacy.sensitivity: bounded_weights, distinct cohorts), 0 "
+        "with sampling: poisson, else the smaller of cohort and 4",
+    )
+
+    @model_validator(mode="after")
+    def _least_fits(self) -> FederationConfig:
+        if self.min_cohort is not None and self.min_cohort > self.cohort:
+            raise ValueError(
+                f"federation.min_cohort = {self.min_cohort} is larger than federation.cohort = {self.cohort}"
+            )
+        return self
+
+
+class QuantileConfig(Section):
+    """The adaptive clip bound of Andrew et al. (NeurIPS 2021); ``privacy.clip_norm`` is that of the first round."""
+
+    target: float = Field(0.5, gt=0, lt=1, description="share of updates whose norm lies below the bound")
+    learning_rate: float = Field(0.2, gt=0, le=10, description="eta of C <- C exp(-eta (share below - target))")
+    bit_noise_multiplier: float = Field(
+        10.0, gt=0, description="noise of the count of updates below the bound, relative to the count's sensitivity"
+    )
+
+
+class PrivacyConfig(Section):
+    """Client-level differential privacy of the released models; see docs/privacy.md."""
+
+    clip_norm: float | None = Field(
+        None, gt=0, description="C, with clip: quantile that of the first round; null: updates are not clipped"
+    )
+    clip: Literal["fixed", "quantile"] = Field(
+        "fixed", description="fixed: C is clip_norm; quantile: from there C follows a private quantile of norms"
+    )
+    quantile: QuantileConfig = QuantileConfig()
+    noise_multiplier: float = Field(0.0, ge=0, description="sigma, relative to the L2 sensitivity; 0: no noise")
+    noise: Literal["each_full", "split"] = Field(
+        "each_full", description="each_full: each server's noise alone is sigma; split: sigma/sqrt(2) each, the paper"
+    )
+    sensitivity: Literal["worst_case", "bounded_weights"] = Field(
+        "worst_case", description="worst_case: 2 C; bounded_weights: from the public ranges of the weights"
+    )
+    accountant: Literal["rdp", "pld", "paper"] | None = Field(
+        "rdp", description="of the epsilon that is stated; paper is refused, see docs/privacy.md; null: none is stated"
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="of (epsilon, delta), for a client's whole data")
+    epsilon_budget: float | None = Field(
+        None, gt=0, description="training stops before a round that would exceed it; null: no limit"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> PrivacyConfig:
+        if self.noise_multiplier > 0 and self.clip_norm is None:
+            raise ValueError("privacy.noise_multiplier > 0 needs privacy.clip_norm: noise is scaled by the clip bound")
+        if self.clip == "quantile" and self.clip_norm is None:
+            raise ValueError("privacy.clip = quantile needs privacy.clip_norm: the bound of the first round")
+        if self.epsilon_budget is not None and self.noise_multiplier == 0:
+            raise ValueError(
+                "privacy.epsilon_budget needs privacy.noise_multiplier > 0: without noise epsilon is infinite"
+            )
+        if self.accountant == "paper":
+            raise ValueError(
+                "privacy.accountant = paper is valid for no run; `safegnn account --accountant paper` compares with it"
+            )
+        if self.epsilon_budget is not None and self.accountant is None:
+            raise ValueError("privacy.epsilon_budget needs privacy.accountant: nothing else bounds epsilon")
+        return self
+
+
+class SharingConfig(Section):
+    """Fixed point of the vectors in Z_2^64; see `orchestrator.mpc.fixed_point.VectorFormat`."""
+
+    update_bits: int = Field(25, ge=1, description="fractional bits of the updates")
+    weight_bits: int = Field(32, ge=1, le=32, description="fractional bits of the weights")
+    integer_bits: int = Field(6, ge=1, description="model parameters and update norms stay below 2^integer_bits")
+
+
+_Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class EngineConfig(Section):
+    """What aggregates the clients' updates."""
+
+    name: Literal["embedded", "plaintext", "mpspdz"] = Field(
+        "embedded",
+        description="embedded: two servers on secret shares; mpspdz: the same by an installed MP-SPDZ; plaintext: "
+        "float64, without any protection",
+    )
+    program: Literal["assisted", "scalar-first", "faithful"] = Field(
+        "assisted",
+        description="assisted: clients supply what lets the servers scale updates alone; scalar-first: the servers do "
+        "without; faithful: every element is clipped, then weighed, as in the paper's text",
+    )
+    protocol: Literal["semi2k", "dealer-ring"] = Field(
+        "semi2k", description="of mpspdz; semi2k: two parties and oblivious transfer; dealer-ring: with a dealer"
+    )
+    mpspdz_home: Path | None = Field(
+        None, description="folder of the MP-SPDZ installation; null: $MPSPDZ_HOME, else third_party/MP-SPDZ"
+    )
+    preprocessing: Literal["ot", "dealer"] = Field(
+        "ot",
+        description="of embedded; ot: by the two servers alone, from oblivious transfer; dealer: by a third process",
+    )
+    startup_timeout_sec: float = Field(
+        120.0, gt=0, le=1e6, description="longest start of the engine's processes, until they have met and are ready"
+    )
+    timeout_sec: float = Field(60.0, gt=0, le=1e6, description="longest silence of a peer within a phase of a round")
+    training_timeout_sec: float = Field(3600.0, gt=0, le=1e6, description="longest local training of one cohort")
+    client_processes: int = Field(2, ge=1, description="processes among which the simulated clients are divided")
+    ports: tuple[_Port, _Port, _Port] | None = Field(None, description="server 0, server 1, dealer; null: free ones")
+    certificates: Path | None = Field(
+        None, description="folder that `safegnn certs` wrote; null: certificates for this session only"
+    )
+
+
+class EvaluationConfig(Section):
+    """What a round's metrics are of. Evaluation is outside the threat model: somebody sees its results."""
+
+    where: Literal["whole_graph", "clients"] = Field(
+        "whole_graph",
+        description="whole_graph: utility and fairness of the global model, by a holder of the whole graph; clients: "
+        "every client on its own nodes, mean over the clients",
+    )
+    model: Literal["released", "trained"] = Field(
+        "released",
+        description="with where: clients; released: what the round gave the client; trained: what the client has after "
+        "its local training, before aggregation, as FED-PUB's code reports it",
+    )
+
+
+class RunConfig(Section):
+    """What a run leaves behind."""
+
+    dir: Path = Field(Path("runs"), description="folder in which every run makes a folder of its own")
+    tensorboard: bool = Field(
+        False, description="also write TensorBoard logs into it; needs the package's extra, safegnn[tensorboard]"
+    )
+    checkpoint_rounds: int = Field(
+        1, ge=1, description="rounds between checkpoints; the last round has one in any case"
+    )

@@ -1,0 +1,68 @@
+"""One run, as the command line and every experiment do it: checked, trained, with all that its settings ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.config import Config
+from orchestrator.coordinator.engine import Engine
+from orchestrator.coordinator.factory import create_engine
+from orchestrator.coordinator.run_folder import RunFolder
+from orchestrator.coordinator.training import RoundResult, train
+from orchestrator.graphs import client_graphs, load_graph
+from orchestrator.graphs.graph import Graph
+from orchestrator.reports.run import privacy_report, report
+from orchestrator.reports.similarity import draw_similarity
+from orchestrator.reports.tensorboard import tensorboard_observer
+
+__all__ = ["check", "run", "summary"]
+
+
+def check(config: Config) -> tuple[Engine, Graph]:
+    """The engine and the graph of a run. Settings and data at fault are refused here, before a folder is made.
+
+    Raises:
+        ConfigError: the settings do not fit each other, or what the engine needs is not there.
+        DataError: the data set is missing, damaged, or cannot be cut into the clients.
+    """
+    engine, graph = create_engine(config), load_graph(config.data, config.seed)
+    client_graphs(graph, config.clients, config.seed)
+    return engine, graph
+
+
+def run(
+    config: Config,
+    folder: RunFolder,
+    *,
+    graph: Graph,
+    engine: Engine | None = None,
+    resume: bool = False,
+    audit: bool = False,
+    observe: Callable[[RoundResult], None] = lambda result: None,
+    announce: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Train as `orchestrator.coordinator.training.train` does, whose arguments these are.
+
+    TensorBoard logs are written where the settings ask for them, and the picture of the clients' similarities is drawn
+    where the run knows them.
+    """
+    log = tensorboard_observer(folder) if config.run.tensorboard else None
+
+    def watch(result: RoundResult) -> None:
+        if log is not None:
+            log(result)
+        observe(result)
+
+    train(config, folder, resume=resume, audit=audit, observe=watch, announce=announce, graph=graph, engine=engine)
+    draw_similarity(folder, graph, config)
+
+
+def summary(folder: RunFolder, config: Config) -> dict[str, Any]:
+    """Draw the pictures of a finished run; the JSON document of `safegnn train`.
+
+    Raises:
+        RunError: the run has no completed round, or its records are damaged.
+    """
+    title = f"{config.data.name}, {config.method.name}, {config.engine.name} engine"
+    return {**report(folder, title), "privacy": privacy_report(folder, config)}

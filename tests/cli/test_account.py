@@ -1,0 +1,67 @@
+"""`safegnn account`: from noise to epsilon and back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.commands import assert_refused
+
+ACCOUNT = ["account", "--clients", "30", "--cohort", "3", "--rounds", "500", "--delta", "1e-3"]
+
+
+@pytest.mark.parametrize(
+    ("options", "per_round", "epsilon", "adjacency"),
+    [
+        (("--sampler", "fixed"), 0.730, 20.18, "replace-one"),
+        (("--sampler", "poisson", "--accountant", "rdp"), 0.614, 8.35, "add/remove"),
+        (("--sampler", "poisson", "--accountant", "pld"), 0.321, 7.34, "add/remove"),
+        (("--sampler", "fixed", "--accountant", "paper"), 1.013, 9.43, "add/remove"),
+    ],
+)
+def test_account_prints_one_json_document(safegnn, options, per_round, epsilon, adjacency):
+    status, out, err = safegnn(*ACCOUNT, "--noise-multiplier", "1.341", *options, "--json")
+    assert (status, err) == (0, "")
+    document = json.loads(out, parse_constant=pytest.fail)
+    assert document["epsilon"] == pytest.approx(epsilon, abs=0.005)
+    assert document["epsilon_per_round"] == pytest.approx(per_round, abs=0.0005)
+    assert document["delta"] == 1e-3 and document["adjacency"] == adjacency
+    assert document["accountant"] == (options[3] if len(options) > 2 else "rdp")
+    assert document["views"].keys() == {"outsider", "client", "server"}
+
+
+def test_account_prints_a_table_over_rounds(safegnn):
+    status, out, err = safegnn(*ACCOUNT, "--sampler", "fixed", "--noise-multiplier", "1.341")
+    assert (status, err) == (0, "")
+    assert all(part in out for part in ("epsilon, outsider", "20.18", "198.7", "replace-one", "delta 0.001", "rdp"))
+    out = safegnn(*ACCOUNT, "--sampler", "fixed", "--noise-multiplier", "1.341", "--accountant", "paper")[1]
+    assert "9.429" in out and "warning: comparison only" in out
+
+
+def test_account_finds_the_noise_for_a_target(safegnn):
+    status, out, _ = safegnn(*ACCOUNT, "--sampler", "poisson", "--target-epsilon", "4", "--json")
+    document = json.loads(out, parse_constant=pytest.fail)
+    assert status == 0 and 3.99 < document["epsilon"] <= 4
+    assert document["noise_multiplier"] == pytest.approx(2.1797, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (("--sampler", "fixed"), ("give one of --noise-multiplier and --target-epsilon",)),
+        (("--sampler", "fixed", "--noise-multiplier", "1", "--target-epsilon", "1"), ("give one of",)),
+        (("--sampler", "with_replacement", "--noise-multiplier", "1"), ("sampler with_replacement", "fixed, poisson")),
+        (("--sampler", "fixed", "--noise-multiplier", "1", "--accountant", "pld"), ("accountant pld", "fixed size")),
+        (("--sampler", "fixed", "--noise-multiplier", "1", "--accountant", "x"), ("accountant x", "rdp, pld, paper")),
+        (("--sampler", "fixed", "--noise-multiplier", "-1"), ("noise multiplier -1",)),
+        (("--sampler", "fixed", "--noise-multiplier", "nan"), ("noise multiplier nan",)),
+        (("--sampler", "fixed", "--noise-multiplier", "1", "--cohort", "31"), ("cohort 31", "1 to 30")),
+        (("--sampler", "fixed", "--noise-multiplier", "1", "--delta", "1"), ("delta 1", "between 0 and 1")),
+        (("--sampler", "fixed", "--noise-multiplier", "1", "--rounds", "0"), ("--rounds",)),
+        (("--sampler", "fixed", "--noise-multiplier", "1", "--noise", "loud"), ("noise loud", "each_full")),
+        (("--sampler", "fixed", "--target-epsilon", "0"), ("target epsilon 0",)),
+    ],
+)
+def test_account_refuses_in_one_line(safegnn, options, parts):
+    assert_refused(safegnn(*ACCOUNT, *options), 2, *parts)
