@@ -32,7 +32,7 @@ def play(q, deltas, clip_norm=None, *overrides):
 
 
 @pytest.mark.parametrize("clip_norm", [None, 0.5])
-@pytest.mark.parametrize("q", [30, 300, 1000])
+@pytest.mark.parametrize("q", [300, 1000])
 def test_the_bound_is_at_most_100_times_what_the_worst_updates_meet(q, clip_norm):
     """With unit vectors for updates the errors are those of the factors, and updates of the worst signs add them up."""
     error, bound = play(q, np.eye(q), clip_norm)

@@ -368,7 +368,7 @@ class Personal(Running):
         if rest:
             _, expected = float64_personal(MODEL, PERSONAL, [plain[slot] for slot in rest])
             error = replace(PERSONAL, cohort=len(rest)).similarities.error_ulp * 2.0**-32
-            bound = FORMAT.error_bound(len(rest), 4.0, factor=error / len(rest))
+            bound = FORMAT.error_bound(len(rest), 4.0, factors=error)
             assert np.abs(np.array(models) - expected).max() <= bound
         return result
 
