@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from orchestrator.client.interface import Decoder, Encoder
 from orchestrator.config import Config
-from orchestrator.errors import PeerLostError, RunError, SafeGNNError
+from orchestrator.errors import ConfigError, PeerLostError, RunError, SafeGNNError
 from orchestrator.files import read_arrays, write_atomically
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import LocalMethod, method_class
@@ -107,6 +107,8 @@ class Train(Order):
             try:
                 members = [clients[c] for _, c in batch]
                 updates = type(members[0]).train_together(members, self.parameters)
+            except ConfigError:
+                raise  # no client can do what is set
             except Exception as error:
                 for slot, c in batch:
                     connection.send(("upload", (slot, c, self._missing(c, error), None)))
