@@ -16,7 +16,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from orchestrator.experiments.costs import bench_embedded
-from orchestrator.server import base as server
+from orchestrator.server import main as server
+from orchestrator.server.embedded import EmbeddedServer
 from orchestrator.transport.channel import Channel
 from orchestrator.transport.tls import Identity
 
@@ -47,7 +48,7 @@ def serve_behind_relay(delay_sec: float) -> None:
         return direct(relay_to(address, delay_sec) if peer == "server 1" else address, identity, session, peer, *rest)
 
     server.connect = connect
-    server.main()
+    server.main(EmbeddedServer)
 
 
 def relay_to(address: tuple[str, int], delay_sec: float) -> tuple[str, int]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from orchestrator.config import Config
 from orchestrator.coordinator.alone import NoEngine
+from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.engine import Engine
 from orchestrator.coordinator.mpspdz import MpSpdzEngine
 from orchestrator.coordinator.plaintext import PlaintextEngine
 from orchestrator.coordinator.round_plan import RoundPlan
-from orchestrator.coordinator.two_servers import EmbeddedEngine
 
 __all__ = ["create_engine"]
 

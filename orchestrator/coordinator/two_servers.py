@@ -7,21 +7,14 @@ All processes run on one machine. Every connection is mutual TLS 1.3 with a cert
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import secrets
-import selectors
-import signal
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -29,40 +22,22 @@ import orchestrator.errors as errors
 from orchestrator.client.opening import OpeningDecoder
 from orchestrator.client.sealing import SealingEncoder
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
+from orchestrator.coordinator.launch import HOST, Processes, certificates_of_a_session
 from orchestrator.coordinator.round_plan import RoundPlan, Terms
 from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.mpc.fixed_point import COUNT_BITS
 from orchestrator.mpc.openings import release
 from orchestrator.mpc.shares import VectorShare
 from orchestrator.server.reception import hearsay
-from orchestrator.transport.bootstrap import Assignment
-from orchestrator.transport.channel import STARTUP, Channel, Position, await_events, connect, ready
-from orchestrator.transport.tls import Identity, create_certificates
+from orchestrator.transport.channel import Channel, Position, connect, ready
+from orchestrator.transport.tls import Identity
 from orchestrator.wire.orders import Aggregate, Announcement, Order, Prepare, Settle, Setup, Submit
 from orchestrator.wire.upload import Layout
 
-__all__ = ["EmbeddedEngine", "TwoServerEngine"]
-
-_HOST = "127.0.0.1"
+__all__ = ["TwoServerEngine"]
 
 _WAITING_BYTES = 1 << 22
 """When uploads of so many bytes wait at both servers together, these agree on them and absorb them."""
-
-
-@dataclass
-class _Child:
-    role: str
-    process: subprocess.Popen[bytes]
-    log: IO[bytes]
-    ready: dict[str, Any] = field(default_factory=dict)
-
-    def last_words(self) -> str:
-        """Why the process ended, as far as it said so."""
-        code = self.process.poll()
-        self.log.seek(0)
-        lines = self.log.read().decode(errors="replace").strip().splitlines()
-        ended = "closed the connection" if code is None else f"the process ended with status {code}"
-        return f"{ended} ({lines[-1]})" if lines else ended
 
 
 class TwoServerEngine(Engine):
@@ -104,13 +79,12 @@ class TwoServerEngine(Engine):
             raise ConfigError(f"engine.program = {plan.program}: {self._parameters.rule} is computed by assisted only")
         self._startup_timeout_sec, self._timeout_sec = startup_timeout_sec, timeout_sec
         self._roles = list(modules)
-        self._ports = dict(zip(("server 0", "server 1", "dealer"), ports or (0, 0, 0), strict=True))
         self._certificates = certificates
         if certificates is not None:
             for role in (*self._roles, "orchestrator"):
                 Identity.load(certificates, role)
-        self._commands = {role: [sys.executable, "-m", module] for role, module in modules.items()} | (commands or {})
-        self._children: dict[str, _Child] = {}
+        started = {role: [sys.executable, "-m", module] for role, module in modules.items()}
+        self._processes = Processes(started | (commands or {}), ports, startup_timeout_sec, timeout_sec)
         self._channels: dict[str, Channel] = {}
         self._position = Position()
         self._encoder: SealingEncoder | None = None
@@ -135,7 +109,7 @@ class TwoServerEngine(Engine):
     @property
     def pids(self) -> dict[str, int]:
         """Process ids by role."""
-        return {role: child.process.pid for role, child in self._children.items()}
+        return self._processes.pids
 
     def start(self, parameters: np.ndarray) -> None:
         """Start the processes and give both servers the public model, float64 (d,).
@@ -151,14 +125,10 @@ class TwoServerEngine(Engine):
         model = self._vectors.encode_model(parameters).astype("<u8").tobytes()
         self._length, settings = len(parameters), self._session_settings(len(parameters))
         try:
-            with self._folder() as folder:
+            with certificates_of_a_session(self._certificates) as folder:
                 identity = Identity.load(folder, "orchestrator")
-                for role in self._roles:
-                    self._spawn(role, session, folder)
-                deadline = time.monotonic() + self._startup_timeout_sec
-                for child in self._children.values():
-                    self._await_ready(child, deadline)
-            addresses = {role: (_HOST, child.ready["port"]) for role, child in self._children.items()}
+                said = self._processes.start(self._roles, session, folder)
+            addresses = {role: (HOST, ready["port"]) for role, ready in said.items()}
             for role in ("server 0", "server 1"):
                 self._channels[role] = connect(
                     addresses[role], identity, session, role, self._position, self._startup_timeout_sec
@@ -174,7 +144,7 @@ class TwoServerEngine(Engine):
         except BaseException:
             self.close()
             raise
-        first, second = (bytes.fromhex(self._children[role].ready["public_key"]) for role in ("server 0", "server 1"))
+        first, second = (bytes.fromhex(said[role]["public_key"]) for role in ("server 0", "server 1"))
         self._encoder = SealingEncoder(
             run,
             (first, second),
@@ -304,14 +274,7 @@ class TwoServerEngine(Engine):
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
-        for child in self._children.values():
-            with suppress(ProcessLookupError):
-                os.killpg(child.process.pid, signal.SIGKILL)  # with whatever it has started itself
-            child.process.wait()
-            for stream in (child.process.stdin, child.process.stdout, child.log):
-                if stream is not None:
-                    stream.close()
-        self._children.clear()
+        self._processes.close()
         self._upload_bytes = self._waiting_bytes = 0
         self._unsettled, self._left_out = [], {}
 
@@ -324,46 +287,6 @@ class TwoServerEngine(Engine):
             except PeerLostError:
                 self._collect("nothing")
                 raise
-
-    @contextmanager
-    def _folder(self) -> Iterator[Path]:
-        """The folder of certificates. One made for the session is gone as soon as every process has read its files."""
-        if self._certificates is not None:
-            yield self._certificates
-            return
-        with tempfile.TemporaryDirectory(prefix="safegnn-") as parent:
-            folder = Path(parent) / "certificates"
-            create_certificates(folder, days=1)  # asked for at the start of connections only
-            yield folder
-
-    def _spawn(self, role: str, session: bytes, certificates: Path) -> None:
-        log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        process = subprocess.Popen(
-            self._commands[role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
-        )
-        self._children[role] = _Child(role, process, log)
-        assert process.stdin is not None
-        timeouts = self._startup_timeout_sec, self._timeout_sec
-        assignment = Assignment(role, _HOST, self._ports[role], session, certificates, *timeouts)
-        try:
-            process.stdin.write(assignment.to_line())
-            process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it died at once; what it said is reported by _await_ready
-
-    def _await_ready(self, child: _Child, deadline: float) -> None:
-        stdout = child.process.stdout
-        assert stdout is not None
-        if not await_events({stdout: selectors.EVENT_READ}, max(0.0, deadline - time.monotonic())):
-            reason = f"did not start within {self._startup_timeout_sec:g} s ({STARTUP})"
-            raise PeerTimeoutError(child.role, "start", 0, reason)
-        line = stdout.readline()
-        if not line:
-            child.process.wait()
-            raise PeerLostError(child.role, "start", 0, child.last_words())
-        child.ready = json.loads(line)
-        if "error" in child.ready:
-            raise ConfigError(child.ready["error"])
 
     def _collect(self, *wanted: str) -> dict[str, dict[str, Any]]:
         """One reply of a wanted type from both servers, or the error that explains why there is none."""
@@ -387,7 +310,7 @@ class TwoServerEngine(Engine):
                 try:
                     message = channel.receive_message()
                 except PeerLostError:
-                    failures[role] = channel.error(PeerLostError, self._obituary(role))
+                    failures[role] = channel.error(PeerLostError, self._processes.obituary(role))
                     del awaited[role]
                     continue
                 kind = message.get("type")
@@ -404,38 +327,6 @@ class TwoServerEngine(Engine):
             self_inflicted = [error for role, error in failures.items() if error.peer == role]
             raise (blamed_only or self_inflicted or list(failures.values()))[0]
         return replies
-
-    def _obituary(self, role: str) -> str:
-        child = self._children[role]
-        try:
-            child.process.wait(timeout=1.0)
-        except subprocess.TimeoutExpired:
-            return "closed the connection"
-        return child.last_words()
-
-
-class EmbeddedEngine(TwoServerEngine):
-    """The servers compute by our own protocols, see `orchestrator.server.aggregation`."""
-
-    def __init__(
-        self,
-        plan: RoundPlan,
-        *,
-        preprocessing: Literal["ot", "dealer"] = "ot",
-        **options: Any,
-    ) -> None:
-        """
-        Args:
-            plan: of the rounds.
-            preprocessing: "ot", by the two servers alone, or "dealer", by a third process.
-            options: as `TwoServerEngine` takes them.
-        """
-        here = "orchestrator.server"
-        modules = {"server 0": f"{here}.base", "server 1": f"{here}.base"}
-        if preprocessing == "dealer":
-            modules["dealer"] = f"{here}.dealer"
-        settings = {"name": "embedded", "preprocessing": preprocessing}
-        super().__init__(plan, modules, settings, **options)
 
 
 def _shares(replies: Sequence[dict[str, Any]], name: str, scale_bits: int) -> list[VectorShare]:

@@ -1,17 +1,15 @@
-"""One aggregation server as a process: `python -m` this module.
+"""What every aggregation server does: envelopes, agreement with the other server, noise, release.
 
-Parties, adversary and what is learned: see `program`. This process holds one share of everything and both of nothing.
-It takes orders from the orchestrator's connection (`orders`), opens the envelopes that are sealed to its own key
-(`reception`), agrees with the other server on program, terms, round, cohort and uploads before a share is touched, and
-returns its share, dithered and noisy, or under a personal rule a dithered one for each client, sealed to the client.
-What a client does wrong costs that client its part; whatever else fails is reported as an error that names peer, phase
-and round.
+Parties, adversary and what is learned: see `aggregation`. A server holds one share of everything, both of nothing. It
+takes the coordinator's orders (`orders`), opens the envelopes that are sealed to its own key (`reception`), agrees with
+the other server on program, terms, round, cohort and uploads before a share is touched, and returns its share, dithered
+and noisy, or under a personal rule a dithered one for each client, sealed to the client. What a client does wrong costs
+that client its part; whatever else fails is an error that names peer, phase and round.
 """
 
 from __future__ import annotations
 
 import hashlib
-import socket
 import time
 from abc import ABC, abstractmethod
 from dataclasses import astuple, dataclass, field, replace
@@ -22,29 +20,23 @@ import numpy as np
 
 from mpc_programs.lockstep import Protocol, run
 from mpc_programs.rules import RoundParameters
-from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, ProtocolError
+from orchestrator.errors import ConfigError, DisagreementError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE
-from orchestrator.mpc.offline.correlations import Batch, Demand
-from orchestrator.mpc.offline.generation import generate
-from orchestrator.mpc.offline.oblivious_transfer import OtExtension
-from orchestrator.mpc.shared_arithmetic import SharedArithmetic
 from orchestrator.mpc.shares import VectorShare
 from orchestrator.privacy.dither import dither_ring64
 from orchestrator.privacy.noise import noise_ring64
-from orchestrator.server.aggregation import absorb, aggregate, demand, only, separate_count
-from orchestrator.server.pool import Pool, Prepared
+from orchestrator.server.aggregation import absorb, only, separate_count
+from orchestrator.server.pool import Pool
 from orchestrator.server.reception import Place, Reception
 from orchestrator.server.sources import source_digest
-from orchestrator.transport.bootstrap import Assignment, begin
-from orchestrator.transport.channel import LONGEST_MESSAGE, Channel, Position, accept, connect
-from orchestrator.transport.tls import Identity
+from orchestrator.transport.channel import Channel, Position
 from orchestrator.wire.answer import seal_answer
 from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.message import Header
-from orchestrator.wire.orders import Aggregate, Announcement, Order, Prepare, Settle, Setup, Submit, parse
+from orchestrator.wire.orders import Aggregate, Announcement, Prepare, Settle, Setup, Submit
 from orchestrator.wire.upload import Layout, Upload
 
-__all__ = ["EmbeddedServer", "Server", "main", "run_with"]
+__all__ = ["Present", "Server", "run_with"]
 
 _ORDER_BYTES, _PLACE_BYTES = 2048, 20
 """Room for an order's fields beside an envelope or places, and for a place in an order."""
@@ -334,185 +326,9 @@ def _add(share: VectorShare, noise: np.ndarray) -> VectorShare:
     return VectorShare(share.values + noise, share.scale_bits, share.owner)
 
 
-class EmbeddedServer(Server):
-    """Computes a round by the protocols of `program`, with correlations from a pool."""
-
-    def setup(self, order: Setup, peer: Channel, supply: Channel) -> None:
-        super().setup(order, peer, supply)
-        self._dealt = supply.peer == "dealer"
-        if not self._dealt:
-            supply.position.enter("preprocessing", 0)
-            self._transfers = run_with(OtExtension.create(), supply)
-        self._pool: Pool[tuple[int, RoundParameters], Prepared] = Pool(self._make, "preprocessing")
-
-    def prepare(self, order: Prepare) -> None:
-        super().prepare(order)
-        if self._parameters.cohort:
-            self._pool.fill((order.round, self._parameters))
-
-    def _end(self, number: int) -> None:
-        super()._end(number)
-        self._pool.forget(lambda key: key[0] <= number)
-
-    def compute(self, number: int, present: Present) -> tuple[VectorShare, dict[str, Any]]:
-        asked = time.perf_counter()
-        prepared = self._correlations(number, present.parameters)
-        self._agree_on_round(number, present)  # by then both have their correlations
-        started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
-        self._position.enter("online", number)
-        ops = SharedArithmetic(self.index, prepared.batch)
-        protocol = aggregate(ops, present.parameters, self._vectors, present.uploads, present.start, self._program)
-        result = run_with(protocol, self._peer)
-        return result, {
-            "online_seconds": time.perf_counter() - started,
-            "online_bytes": self._peer.sent_bytes - sent,
-            "rounds": self._peer.exchanges - exchanges,
-            "preprocessing_seconds": prepared.seconds,
-            "preprocessing_bytes": prepared.bytes,
-            "waited_seconds": started - asked,
-            "startup_seconds": 0.0,
-        }
-
-    def _correlations(self, number: int, parameters: RoundParameters) -> Prepared:
-        """What was made for all who were asked, which mostly serves fewer; else what fewer need is made now.
-
-        With scores in a wide range a maximum of 33 values takes fewer comparisons than one of 32, and a division by a
-        sum of 17 fewer products than one of 16, so that not every cohort's correlations cover those of a smaller one.
-        """
-        prepared, _ = self._pool.take((number, self._parameters))
-        if not self._demand(parameters).within(prepared.batch.demand):
-            further, _ = self._pool.take((number, parameters))
-            prepared = Prepared(further.batch, prepared.seconds + further.seconds, prepared.bytes + further.bytes)
-        return prepared
-
-    def _make(self, key: tuple[int, RoundParameters]) -> Prepared:
-        """Make a round's correlations with the other server, or fetch them from the dealer; runs in the pool's thread.
-
-        The first batch after the start may be that of any round: a run may have been resumed.
-        """
-        (round, parameters), channel = key, self._supply
-        channel.position.enter("preprocessing", round)
-        started, before = time.perf_counter(), (channel.sent_bytes, channel.received_bytes)
-        needed = self._demand(parameters)
-        if self._dealt:
-            channel.send_message({"round": round, "demand": astuple(needed)})
-            message = channel.receive(needed.message_bytes(self.index))
-            try:
-                batch = Batch.from_dealer(needed, self.index, message)
-            except ValueError as error:
-                raise channel.error(DisagreementError, str(error)) from None
-            count = channel.received_bytes - before[1]
-        else:
-            batch = run_with(generate(self._transfers, self.index, needed), channel)
-            count = channel.sent_bytes - before[0]
-        return Prepared(batch, time.perf_counter() - started, count)
-
-    def _demand(self, parameters: RoundParameters) -> Demand:
-        """What a round takes from preprocessing; that nothing can be computed with it is the orchestrator's fault."""
-        try:
-            return demand(parameters, len(self._model.values), self._program)
-        except (ValueError, TypeError, ArithmeticError) as error:
-            reason = f"announced parameters that nothing can be computed with: {error}"
-            raise self._orchestrator.error(DisagreementError, reason) from None
-
-
 def run_with(protocol: Protocol, peer: Channel) -> Any:
     """Run a protocol with the other server; what it finds wrong with a message is that server's fault."""
     try:
         return run(protocol, peer.exchange)
     except ValueError as error:
         raise peer.error(DisagreementError, str(error)) from None
-
-
-def serve(
-    server: Server,
-    orchestrator: Channel,
-    listener: socket.socket,
-    assignment: Assignment,
-    identity: Identity,
-    position: Position,
-) -> None:
-    """Follow the orchestrator's orders until it closes the connection."""
-    begun = False
-    while True:
-        try:
-            order = _next_order(orchestrator, server.longest_order if begun else LONGEST_MESSAGE)
-        except PeerLostError:
-            return
-        if isinstance(order, Setup) != (not begun):
-            raise orchestrator.error(DisagreementError, f"gave the order '{order.kind}' out of turn")
-        if isinstance(order, Setup):
-            begun = True
-            peer, supply = _meet(order, server.index, listener, assignment, identity, position)
-            listener.close()
-            server.setup(order, peer, supply)
-            for channel in (orchestrator, peer, supply):
-                channel.end_startup(assignment.timeout_sec)
-            orchestrator.send_message({"type": "ready"})
-        elif isinstance(order, Prepare):
-            server.prepare(order)
-        elif isinstance(order, Submit):
-            server.upload(order)
-        elif isinstance(order, Settle):
-            server.settle(order)
-        elif isinstance(order, Aggregate):
-            orchestrator.send_message(server.aggregate(order))
-
-
-def _meet(
-    order: Setup,
-    index: int,
-    listener: socket.socket,
-    assignment: Assignment,
-    identity: Identity,
-    position: Position,
-) -> tuple[Channel, Channel]:
-    """A connection to the other server for the rounds, and one beside it: to it too, or to the dealer."""
-    session, timeout_sec = assignment.session, assignment.startup_timeout_sec
-
-    def other(position: Position) -> Channel:
-        if index == 0:
-            return connect(order.peer, identity, session, "server 1", position, timeout_sec)
-        return accept(listener, {"server 0"}, identity, session, position, timeout_sec)["server 0"]
-
-    peer, background = other(position), Position()
-    if order.dealer is None:
-        return peer, other(background)
-    return peer, connect(order.dealer, identity, session, "dealer", background, timeout_sec)
-
-
-def _next_order(orchestrator: Channel, longest: int) -> Order:
-    """Between orders a server waits for as long as clients train; only the closing of the connection ends it."""
-    orchestrator.wait()
-    try:
-        return parse(orchestrator.receive_message(longest))
-    except ValueError as error:
-        raise orchestrator.error(DisagreementError, str(error)) from None
-
-
-def main(kind: type[Server] = EmbeddedServer) -> None:
-    """Run a server of this kind until the orchestrator's connection closes."""
-    keypair = Keypair()
-    assignment, identity, listener = begin({"public_key": keypair.public_key.hex()})
-    position = Position()
-    session, timeout_sec = assignment.session, assignment.startup_timeout_sec
-    orchestrator = accept(listener, {"orchestrator"}, identity, session, position, timeout_sec)["orchestrator"]
-    server = kind(int(assignment.role.removeprefix("server ")), keypair, orchestrator, position)
-    try:
-        serve(server, orchestrator, listener, assignment, identity, position)
-    except ProtocolError as error:
-        orchestrator.send_message(
-            {
-                "type": "error",
-                "kind": type(error).__name__,
-                "peer": error.peer,
-                "phase": error.phase,
-                "round": error.round,
-                "reason": error.reason,
-            }
-        )
-        raise SystemExit(1) from None
-
-
-if __name__ == "__main__":
-    main()

@@ -33,7 +33,8 @@ from orchestrator.mpspdz.persistence import integers, read_shares, words, write_
 from orchestrator.mpspdz.ports import free_ports, is_free
 from orchestrator.mpspdz.shape import Shape
 from orchestrator.server.aggregation import scaled_sums
-from orchestrator.server.base import Present, Server, main, run_with
+from orchestrator.server.base import Present, Server, run_with
+from orchestrator.server.main import main
 from orchestrator.transport.channel import Channel, ready
 from orchestrator.wire.orders import Setup
 from orchestrator.wire.upload import Upload

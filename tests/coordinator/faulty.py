@@ -9,8 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
-from orchestrator.server import base as server
 from orchestrator.server import dealer
+from orchestrator.server.embedded import EmbeddedServer
+from orchestrator.server.main import main as serve
 from orchestrator.transport.channel import Position
 
 
@@ -42,7 +43,7 @@ def main() -> None:
             enter(self, now, round)
 
         Position.enter = enter_phase
-        server.main()
+        serve(EmbeddedServer)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ import pytest
 from mpc_programs.rules import PROGRAMS, RULES, RoundParameters
 from orchestrator.config import EngineConfig, load_config
 from orchestrator.coordinator.alone import NoEngine
+from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.mpspdz import MpSpdzEngine
 from orchestrator.coordinator.plaintext import PlaintextEngine
 from orchestrator.coordinator.round_plan import RoundPlan
-from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.errors import ConfigError
 from orchestrator.mpspdz.installation import PARTIES
 from orchestrator.privacy.sensitivity import dropout_bound

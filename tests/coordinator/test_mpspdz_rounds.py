@@ -10,8 +10,8 @@ import pytest
 from mpc_programs.rules import RoundParameters
 from orchestrator.config import load_config
 from orchestrator.coordinator.audit import float64_aggregate
+from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.mpspdz import MpSpdzEngine
-from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.experiments.comparison import compare
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat

@@ -15,9 +15,9 @@ import pytest
 from mpc_programs.rules import RoundParameters
 from orchestrator.config import load_config
 from orchestrator.coordinator.audit import float64_aggregate, float64_personal
+from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.round_plan import RoundPlan, Terms
-from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.errors import (
     ConfigError,
     DisagreementError,
@@ -381,7 +381,7 @@ def test_a_server_says_what_is_wrong_with_its_own_files(tmp_path):
 
 
 def test_a_server_that_has_its_connections_takes_no_more(running):
-    for child in running._children.values():
+    for child in running._processes._children.values():
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", child.ready["port"]))
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from orchestrator.config import load_config
+from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.engine import Aggregation
 from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.two_servers import EmbeddedEngine
 from orchestrator.errors import ProtocolError
 from orchestrator.evaluation.metrics import METRICS
 from orchestrator.experiments.comparison import Comparison, _largest, compare

@@ -3,7 +3,7 @@
 import errno
 
 from orchestrator.server import mpspdz as server
-from orchestrator.server.base import main
+from orchestrator.server.main import main
 
 
 def full(path, shares):

@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from orchestrator.server import base as server
+from orchestrator.server import base
+from orchestrator.server.embedded import EmbeddedServer
+from orchestrator.server.main import main
 
 if __name__ == "__main__":
-    server.dither_ring64 = lambda count, bits: np.zeros(count, dtype=np.uint64)
-    server.main()
+    base.dither_ring64 = lambda count, bits: np.zeros(count, dtype=np.uint64)
+    main(EmbeddedServer)

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import chisquare
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.coordinator.two_servers import EmbeddedEngine
+from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.privacy.dither import dither_ring64

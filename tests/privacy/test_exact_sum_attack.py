@@ -14,7 +14,7 @@ import pytest
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.coordinator.audit import float64_aggregate, float64_personal
-from orchestrator.coordinator.two_servers import EmbeddedEngine
+from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.privacy.dither import dither_ring64

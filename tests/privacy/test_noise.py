@@ -101,7 +101,7 @@ def test_a_server_that_subtracts_its_noise_sees_the_epsilon_that_the_plan_states
 
 def test_a_server_starts_without_the_libraries_of_noise_and_learning():
     code = (
-        "import sys, orchestrator.server.base;"
+        "import sys, orchestrator.server.embedded;"
         "print(sorted({'opendp', 'torch', 'dp_accounting', 'pydantic', 'scipy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

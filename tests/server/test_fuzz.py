@@ -23,7 +23,8 @@ from orchestrator.mpc.offline.oblivious_transfer import OtExtension
 from orchestrator.mpc.shared_arithmetic import SharedArithmetic
 from orchestrator.mpc.shares import VectorShare
 from orchestrator.server.aggregation import absorb, aggregate, demand
-from orchestrator.server.base import _next_order, run_with
+from orchestrator.server.base import run_with
+from orchestrator.server.main import _next_order
 from orchestrator.transport.channel import Channel, Position
 from orchestrator.wire.envelope import SEAL_BYTES, Keypair, seal
 from orchestrator.wire.message import HEADER_BYTES, Header, pack

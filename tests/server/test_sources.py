@@ -14,7 +14,7 @@ from orchestrator.config import load_config
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.errors import DisagreementError
 from orchestrator.server import sources
-from orchestrator.server.base import EmbeddedServer
+from orchestrator.server.embedded import EmbeddedServer
 from orchestrator.server.mpspdz import MpSpdzServer
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,9 @@ def edit(path, old, new):
 def test_a_server_with_another_coefficient_of_exp_is_refused_at_the_start(copy, role, edited):
     if edited:
         edit(copy / "mpc_programs" / "arithmetic.py", *COEFFICIENTS)
-    commands = {role: command(copy, "from orchestrator.server.base import main; main()")}
+    commands = {
+        role: command(copy, "from orchestrator.server.embedded import EmbeddedServer, main; main(EmbeddedServer)")
+    }
     with create_engine(load_config(), commands) as engine:
         if not edited:
             engine.start(np.zeros(3))

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.coordinator.two_servers import EmbeddedEngine
+from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.errors import DisagreementError
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.mpc.shares import VectorShare
-from orchestrator.server.base import EmbeddedServer
+from orchestrator.server.embedded import EmbeddedServer
 from orchestrator.wire.message import Place
 from orchestrator.wire.orders import Aggregate, Announcement, Prepare, Settle, Setup, Submit, parse
 from orchestrator.wire.upload import Layout

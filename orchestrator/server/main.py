@@ -1,0 +1,105 @@
+"""A server as a process: it meets the coordinator, then the other server, and follows orders until it is left alone."""
+
+from __future__ import annotations
+
+import socket
+
+from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
+from orchestrator.server.base import Server
+from orchestrator.transport.bootstrap import Assignment, begin
+from orchestrator.transport.channel import LONGEST_MESSAGE, Channel, Position, accept, connect
+from orchestrator.transport.tls import Identity
+from orchestrator.wire.envelope import Keypair
+from orchestrator.wire.orders import Aggregate, Order, Prepare, Settle, Setup, Submit, parse
+
+__all__ = ["main", "serve"]
+
+
+def serve(
+    server: Server,
+    orchestrator: Channel,
+    listener: socket.socket,
+    assignment: Assignment,
+    identity: Identity,
+    position: Position,
+) -> None:
+    """Follow the orchestrator's orders until it closes the connection."""
+    begun = False
+    while True:
+        try:
+            order = _next_order(orchestrator, server.longest_order if begun else LONGEST_MESSAGE)
+        except PeerLostError:
+            return
+        if isinstance(order, Setup) != (not begun):
+            raise orchestrator.error(DisagreementError, f"gave the order '{order.kind}' out of turn")
+        if isinstance(order, Setup):
+            begun = True
+            peer, supply = _meet(order, server.index, listener, assignment, identity, position)
+            listener.close()
+            server.setup(order, peer, supply)
+            for channel in (orchestrator, peer, supply):
+                channel.end_startup(assignment.timeout_sec)
+            orchestrator.send_message({"type": "ready"})
+        elif isinstance(order, Prepare):
+            server.prepare(order)
+        elif isinstance(order, Submit):
+            server.upload(order)
+        elif isinstance(order, Settle):
+            server.settle(order)
+        elif isinstance(order, Aggregate):
+            orchestrator.send_message(server.aggregate(order))
+
+
+def _meet(
+    order: Setup,
+    index: int,
+    listener: socket.socket,
+    assignment: Assignment,
+    identity: Identity,
+    position: Position,
+) -> tuple[Channel, Channel]:
+    """A connection to the other server for the rounds, and one beside it: to it too, or to the dealer."""
+    session, timeout_sec = assignment.session, assignment.startup_timeout_sec
+
+    def other(position: Position) -> Channel:
+        if index == 0:
+            return connect(order.peer, identity, session, "server 1", position, timeout_sec)
+        return accept(listener, {"server 0"}, identity, session, position, timeout_sec)["server 0"]
+
+    peer, background = other(position), Position()
+    if order.dealer is None:
+        return peer, other(background)
+    return peer, connect(order.dealer, identity, session, "dealer", background, timeout_sec)
+
+
+def _next_order(orchestrator: Channel, longest: int) -> Order:
+    """Between orders a server waits for as long as clients train; only the closing of the connection ends it."""
+    orchestrator.wait()
+    try:
+        return parse(orchestrator.receive_message(longest))
+    except ValueError as error:
+        raise orchestrator.error(DisagreementError, str(error)) from None
+
+
+def main(kind: type[Server]) -> None:
+    """Run a server of this kind until the orchestrator's connection closes."""
+    keypair = Keypair()
+    assignment, identity, listener = begin({"public_key": keypair.public_key.hex()})
+    position = Position()
+    session, timeout_sec = assignment.session, assignment.startup_timeout_sec
+    orchestrator = accept(listener, {"orchestrator"}, identity, session, position, timeout_sec)["orchestrator"]
+    server = kind(int(assignment.role.removeprefix("server ")), keypair, orchestrator, position)
+    try:
+        serve(server, orchestrator, listener, assignment, identity, position)
+    except ProtocolError as error:
+        orchestrator.send_message(
+            {
+                "type": "error",
+                "kind": type(error).__name__,
+                "peer": error.peer,
+                "phase": error.phase,
+                "round": error.round,
+                "reason": error.reason,
+            }
+        )
+        raise SystemExit(1) from None
