@@ -20,7 +20,7 @@ from orchestrator.graphs.joined import join_clients
 if TYPE_CHECKING:  # torch takes long to import, and client processes are started meanwhile
     from torch import nn
 
-    from orchestrator.coordinator.training import RoundResult
+    from orchestrator.coordinator.round_result import RoundResult
     from orchestrator.models import OwnModule
 
 __all__ = ["Run", "train"]

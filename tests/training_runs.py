@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.training import RoundResult, train
+from orchestrator.coordinator.training import train
 
 
 class Crash(Exception):

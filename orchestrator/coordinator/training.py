@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from orchestrator.client.host import single_threaded
-from orchestrator.config import Config, FederationConfig
+from orchestrator.config import Config
 from orchestrator.coordinator.audit import audit as audit_round
 from orchestrator.coordinator.audit import auditor
-from orchestrator.coordinator.client_pool import ClientPool
-from orchestrator.coordinator.engine import Engine, RoundCost, too_few
+from orchestrator.coordinator.client_pool import ClientPool, Trained
+from orchestrator.coordinator.cohorts import sample_cohort
+from orchestrator.coordinator.engine import Aggregation, Engine, too_few
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.round_plan import HIDING_COHORT, RoundPlan
+from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
 from orchestrator.errors import ConfigError, ProtocolError, RunError, SafeGNNError
-from orchestrator.evaluation.classification import ClientsEvaluation
-from orchestrator.evaluation.metrics import Evaluation
-from orchestrator.evaluation.rounds import round_evaluation
+from orchestrator.evaluation.rounds import RoundEvaluation, round_evaluation
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import method_class
@@ -30,92 +29,14 @@ from orchestrator.models import create_network, save_model
 from orchestrator.privacy.budget import Budget
 from orchestrator.privacy.quantile import next_clip_norm
 from orchestrator.registry import METHODS
-from orchestrator.seeding import seeded_generator
 
-__all__ = ["RoundResult", "model_size", "sample_cohort", "train"]
-
-
-@dataclass(frozen=True)
-class RoundResult:
-    """One completed round.
-
-    Attributes:
-        round: from 1.
-        cohort: client numbers by slot; none, where a Poisson sample is empty.
-        parameters: the released model, float64 (d,); the initial one where every client has a model of its own.
-        evaluations: by mask, "val" and "test".
-        training_seconds: local training of the cohort.
-        cost: the engine's.
-        difference: where the run is audited, the largest |released - float64 aggregation of the same uploads|.
-        bound: the fixed-point bound that `difference` must keep.
-        clip_norm: C of this round; None where updates are not clipped.
-        within: the released, noisy number of updates whose norm was at most C, where C follows their quantile.
-        epsilon: an outsider's, after this round, at the delta of the settings; None where none can be stated.
-        facts: further figures, means over the clients.
-        weights: how much each client that took part took from each, float64 (q, q), as far as anybody knows.
-        left_out: by slot, why a client of the cohort had no part in the aggregate.
-    """
-
-    round: int
-    cohort: list[int]
-    parameters: np.ndarray
-    evaluations: Mapping[str, Evaluation | ClientsEvaluation]
-    training_seconds: float
-    cost: RoundCost
-    difference: float | None = None
-    bound: float | None = None
-    clip_norm: float | None = None
-    within: float | None = None
-    epsilon: float | None = None
-    facts: Mapping[str, float] = field(default_factory=dict)
-    weights: np.ndarray | None = None
-    left_out: Mapping[int, str] = field(default_factory=dict)
-
-    def record(self) -> dict[str, Any]:
-        """What `metrics.jsonl` holds; the same keys in every round, audited or not, for the columns of the CSV."""
-        evaluations = {mask: evaluation.as_dict() for mask, evaluation in self.evaluations.items()}
-        audit = {"model_difference": self.difference, "model_difference_bound": self.bound}
-        clip = {"clip_norm": self.clip_norm, "updates_within_clip_norm": self.within}
-        left_out = [{"client": self.cohort[slot], "reason": reason} for slot, reason in sorted(self.left_out.items())]
-        who = {"clients_left_out": len(left_out), "left_out": left_out}
-        return {"round": self.round, **evaluations, **audit, **clip, "epsilon": self.epsilon, **who, **self.facts}
-
-    def costs(self) -> dict[str, float]:
-        """What `costs.csv` holds; bytes per server, or per client of the cohort."""
-        cost = self.cost
-        return {
-            "round": self.round,
-            "training_seconds": self.training_seconds,
-            "online_seconds": cost.online_seconds,
-            "online_bytes_server0": cost.online_bytes[0],
-            "online_bytes_server1": cost.online_bytes[1],
-            "online_rounds": cost.rounds,
-            "preprocessing_seconds": cost.preprocessing_seconds,
-            "preprocessing_bytes_server0": cost.preprocessing_bytes[0],
-            "preprocessing_bytes_server1": cost.preprocessing_bytes[1],
-            "preprocessing_wait_seconds": cost.waited_seconds,
-            "startup_seconds": cost.startup_seconds,
-            "upload_bytes_per_client": cost.upload_bytes,
-            "download_bytes_per_client": cost.download_bytes,
-        }
+__all__ = ["model_size", "train"]
 
 
 def model_size(config: Config) -> int:
     """d, the number of parameters of the configured model. Raises DataError where the data set is not there."""
     graph = load_graph(config.data, config.seed)
     return create_network(graph.num_features, graph.classes, config.model).size
-
-
-def sample_cohort(config: FederationConfig, clients: int, seed: int, round: int) -> list[int]:
-    """The cohort of a round, from the shared seed alone, so before anything is uploaded (Algorithm 1, line 9).
-
-    Whoever knows the seed knows every cohort: sampling hides nobody from them.
-    """
-    generator = seeded_generator(seed, "cohort", round)
-    if config.sampling == "poisson":
-        return [int(client) for client in np.flatnonzero(generator.random(clients) < config.cohort / clients)]
-    chosen = generator.choice(clients, size=config.cohort, replace=config.sampling == "with_replacement")
-    return [int(client) for client in chosen]
 
 
 def train(
@@ -156,8 +77,7 @@ def train(
     network = create_network(graph.num_features, graph.classes, config.model)
     checkpoint = folder.load() if resume else None
     budget = _budget(plan, folder, 0 if checkpoint is None else checkpoint.round, resume)
-    if checkpoint is None:
-        checkpoint = Checkpoint(0, network.initial_parameters(config.seed), {})
+    checkpoint = checkpoint or Checkpoint(0, network.initial_parameters(config.seed), {})
     if checkpoint.clip_norm is None:
         checkpoint = replace(checkpoint, clip_norm=config.privacy.clip_norm)
     with ClientPool(clients, config) as pool, engine or create_engine(config) as engine:
@@ -165,92 +85,145 @@ def train(
         if warning := _small_cohort(plan):
             announce(warning)
         evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations)
-        if checkpoint.states:
-            pool.restore(checkpoint.states)
-        elif steps := method_class(config.method.name).preparations(config):
+        rounds = _Rounds(config, plan, folder, pool, engine, evaluation, budget, checkpoint, audit)
+        rounds.prepare_clients(len(clients), announce)
+        rounds.begin()
+        while rounds.cohort is not None:
+            observe(rounds.play(rounds.cohort))
+    if not METHODS[config.method.name].personal:
+        save_model(folder.path / "model.pt", network, rounds.model)
+    return rounds.model
+
+
+class _Rounds:
+    """The rounds of one run: where it stands, and what takes it one round further.
+
+    Attributes:
+        number: the round to come.
+        cohort: who takes part in it; None where training ends before it.
+        model: the model that was released last, float64 (d,).
+        clip_norm: C of the round to come.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        plan: RoundPlan,
+        folder: RunFolder,
+        pool: ClientPool,
+        engine: Engine,
+        evaluation: RoundEvaluation,
+        budget: Budget | None,
+        checkpoint: Checkpoint,
+        audit: bool,
+    ) -> None:
+        self._config, self._plan, self._folder, self._pool = config, plan, folder, pool
+        self._engine, self._evaluation, self._budget, self._audited = engine, evaluation, budget, audit
+        self._checkpoint, self._unsaved = checkpoint, set[int]()
+        self.number, self.model, self.clip_norm = checkpoint.round + 1, checkpoint.parameters, checkpoint.clip_norm
+        self.cohort: list[int] | None = None
+
+    def prepare_clients(self, count: int, announce: Callable[[str], None]) -> None:
+        """Give clients the states of the checkpoint, or let them prepare together where their method asks for that."""
+        if self._checkpoint.states:
+            self._pool.restore(self._checkpoint.states)
+        elif steps := method_class(self._config.method.name).preparations(self._config):
             started, sent = time.perf_counter(), 0
             for step in range(steps):
-                sent += pool.prepare_together(step)
+                sent += self._pool.prepare_together(step)
                 announce(f"clients prepare together: step {step + 1} of {steps}")
-            checkpoint = replace(checkpoint, states=pool.save(0, range(len(clients)), folder.state_dir))
-            folder.save(checkpoint)
-            folder.save_preparation({"steps": steps, "seconds": time.perf_counter() - started, "bytes": sent})
-        personal = METHODS[config.method.name].personal
+            states = self._pool.save(0, range(count), self._folder.state_dir)
+            self._checkpoint = replace(self._checkpoint, states=states)
+            self._folder.save(self._checkpoint)
+            seconds = time.perf_counter() - started
+            self._folder.save_preparation({"steps": steps, "seconds": seconds, "bytes": sent})
 
-        def begin(number: int, clip_norm: float | None) -> list[int] | None:
-            """The cohort of a round, for which preparations begin; None where training ends before the round."""
-            if number > config.federation.rounds or (budget is not None and not budget.allows(number)):
-                return None
-            cohort = sample_cohort(config.federation, config.clients.count, config.seed, number)
-            engine.prepare(number, len(cohort), plan.at(clip_norm).terms)
-            return cohort
+    def begin(self) -> None:
+        """Draw the cohort of the round to come, and begin with what the round needs."""
+        number, federation = self.number, self._config.federation
+        self.cohort = None
+        if number <= federation.rounds and (self._budget is None or self._budget.allows(number)):
+            self.cohort = sample_cohort(federation, self._config.clients.count, self._config.seed, number)
+            self._engine.prepare(number, len(self.cohort), self._plan.at(self.clip_norm).terms)
 
-        number, cohort = checkpoint.round + 1, begin(checkpoint.round + 1, checkpoint.clip_norm)
-        model, clip_norm = checkpoint.parameters, checkpoint.clip_norm
-        unsaved: set[int] = set()
-        while cohort is not None:
-            trained = pool.train(
-                number,
-                cohort,
-                model,
-                engine.encoder,
-                partial(engine.submit, number),
-                auditor(plan) if audit else None,
-                keyed=personal,
-            )
-            missing = {slot: _reason(error) for slot, error in trained.missing.items()}
-            if len(cohort) - len(missing) < plan.min_cohort:
-                raise too_few(number, cohort, missing, plan.min_cohort) from next(iter(trained.missing.values()), None)
-            evaluation.trained(number, cohort, model)
-            if budget is not None:
-                budget.charge(number)
-                folder.save_privacy(budget.state())
-            decoder, aggregation = engine.decoder, engine.aggregate(number, cohort)
-            adapted = _adapted(plan, config, clip_norm, aggregation.within)
-            following = begin(number + 1, adapted)
-            opened: list[np.ndarray] = []
-            if aggregation.answers is not None:
-                received = pool.deliver(number, cohort, aggregation.answers, decoder, reveal=audit)
-                opened = [received[slot] for slot in sorted(received)]
-            elif aggregation.parameters is not None:
-                opened = [aggregation.parameters]
-            left_out = {**aggregation.left_out, **missing}
-            audits = [upload for slot, upload in trained.audits.items() if slot not in left_out]
-            difference, bound = audit_round(plan.at(clip_norm), number, model, opened, audits)
-            if aggregation.parameters is not None:
-                model = aggregation.parameters
-            evaluation.aggregated(number, cohort, model)
-            result = RoundResult(
-                number,
-                cohort,
-                model,
-                evaluation.evaluations(),
-                trained.seconds,
-                aggregation.cost,
-                difference,
-                bound,
-                clip_norm,
-                aggregation.within,
-                None if budget is None else budget.epsilon,
-                evaluation.facts(),
-                aggregation.weights,
-                left_out,
-            )
-            folder.append(result.record(), result.costs())
-            unsaved.update(cohort)
-            if following is None or number % config.run.checkpoint_rounds == 0:
-                states = {**checkpoint.states, **pool.save(number, unsaved, folder.state_dir)}
-                checkpoint = Checkpoint(number, model, states, adapted, evaluation.said)
-                folder.save(checkpoint)
-                unsaved.clear()
-                if aggregation.weights is not None and cohort:
-                    present = [c for slot, c in enumerate(cohort) if slot not in aggregation.left_out]
-                    folder.save_weights(present, aggregation.weights)
-            observe(result)
-            number, cohort, clip_norm = number + 1, following, adapted
-    if not personal:
-        save_model(folder.path / "model.pt", network, model)
-    return model
+    def play(self, cohort: list[int]) -> RoundResult:
+        """One round, from the released model to the next one, which is on the disk when this returns."""
+        number, before, clip_norm = self.number, self.model, self.clip_norm
+        trained, missing = self._train(cohort)
+        self._evaluation.trained(number, cohort, before)
+        if self._budget is not None:  # charged, and that on the disk, before there is a result
+            self._budget.charge(number)
+            self._folder.save_privacy(self._budget.state())
+        decoder, aggregation = self._engine.decoder, self._engine.aggregate(number, cohort)
+        epsilon = None if self._budget is None else self._budget.epsilon
+        self.clip_norm, self.number = self._adapted(aggregation.within), number + 1
+        self.begin()  # the servers prepare while this one evaluates
+        opened: list[np.ndarray] = []
+        if aggregation.answers is not None:
+            received = self._pool.deliver(number, cohort, aggregation.answers, decoder, reveal=self._audited)
+            opened = [received[slot] for slot in sorted(received)]
+        elif aggregation.parameters is not None:
+            self.model, opened = aggregation.parameters, [aggregation.parameters]
+        left_out = {**aggregation.left_out, **missing}
+        audits = [upload for slot, upload in trained.audits.items() if slot not in left_out]
+        difference, bound = audit_round(self._plan.at(clip_norm), number, before, opened, audits)
+        self._evaluation.aggregated(number, cohort, self.model)
+        result = RoundResult(
+            number,
+            cohort,
+            self.model,
+            self._evaluation.evaluations(),
+            trained.seconds,
+            aggregation.cost,
+            difference,
+            bound,
+            clip_norm,
+            aggregation.within,
+            epsilon,
+            self._evaluation.facts(),
+            aggregation.weights,
+            left_out,
+        )
+        self._keep(result, aggregation)
+        return result
+
+    def _train(self, cohort: list[int]) -> tuple[Trained, dict[int, str]]:
+        """What came back from the cohort; and, by slot, why clients have no upload.
+
+        Raises:
+            CohortError: too few clients have one.
+        """
+        number, least = self.number, self._plan.min_cohort
+        submit, audits = partial(self._engine.submit, number), auditor(self._plan) if self._audited else None
+        personal = METHODS[self._config.method.name].personal
+        trained = self._pool.train(number, cohort, self.model, self._engine.encoder, submit, audits, keyed=personal)
+        missing = {slot: _reason(error) for slot, error in trained.missing.items()}
+        if len(cohort) - len(missing) < least:
+            raise too_few(number, cohort, missing, least) from next(iter(trained.missing.values()), None)
+        return trained, missing
+
+    def _adapted(self, within: float | None) -> float | None:
+        """The clip bound of the next round: the same, or what the released count makes of it."""
+        if self.clip_norm is None or within is None:
+            return self.clip_norm
+        quantile, expected = self._config.privacy.quantile, self._config.federation.cohort
+        target, rate, limits = quantile.target, quantile.learning_rate, self._plan.clip_limits()
+        return next_clip_norm(self.clip_norm, within, expected, target, rate, limits)
+
+    def _keep(self, result: RoundResult, aggregation: Aggregation) -> None:
+        """Record the round, and where it is time for that, or training ends, replace the checkpoint."""
+        number, folder = result.round, self._folder
+        folder.append(result.record(), result.costs())
+        self._unsaved.update(result.cohort)
+        if self.cohort is None or number % self._config.run.checkpoint_rounds == 0:
+            states = {**self._checkpoint.states, **self._pool.save(number, self._unsaved, folder.state_dir)}
+            said = self._evaluation.said
+            self._checkpoint = Checkpoint(number, result.parameters, states, self.clip_norm, said)
+            folder.save(self._checkpoint)
+            self._unsaved.clear()
+            if aggregation.weights is not None and result.cohort:
+                present = [c for slot, c in enumerate(result.cohort) if slot not in aggregation.left_out]
+                folder.save_weights(present, aggregation.weights)
 
 
 def _small_cohort(plan: RoundPlan) -> str | None:
@@ -279,14 +252,6 @@ def _budget(plan: RoundPlan, folder: RunFolder, completed: int, resume: bool) ->
     if budget.last < completed:
         raise RunError(f"{folder.path}: {completed} rounds are completed, but only {budget.last} are accounted for")
     return budget
-
-
-def _adapted(plan: RoundPlan, config: Config, clip_norm: float | None, within: float | None) -> float | None:
-    """The clip bound of the next round: the same, or what the released count makes of it."""
-    if clip_norm is None or within is None:
-        return clip_norm
-    quantile, expected = config.privacy.quantile, config.federation.cohort
-    return next_clip_norm(clip_norm, within, expected, quantile.target, quantile.learning_rate, plan.clip_limits())
 
 
 def _reason(error: SafeGNNError) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 from orchestrator.config import Config
 from orchestrator.coordinator.factory import create_engine
+from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.training import RoundResult
 from orchestrator.experiments.run import run
 from orchestrator.graphs import load_graph
 

@@ -8,8 +8,9 @@ from typing import Any
 from orchestrator.config import Config
 from orchestrator.coordinator.engine import Engine
 from orchestrator.coordinator.factory import create_engine
+from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.training import RoundResult, train
+from orchestrator.coordinator.training import train
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.reports.run import privacy_report, report

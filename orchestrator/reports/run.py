@@ -7,9 +7,9 @@ from statistics import median
 from typing import Any
 
 from orchestrator.config import Config
+from orchestrator.coordinator.cohorts import sample_cohort
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.training import sample_cohort
 from orchestrator.errors import RunError
 from orchestrator.evaluation.metrics import metric_names, moving_average
 from orchestrator.privacy.accountant import ACCOUNTANTS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.training import RoundResult
 from orchestrator.errors import ConfigError
 from orchestrator.evaluation.metrics import metric_names
 

@@ -19,11 +19,13 @@ from scipy.stats import binom, chisquare
 
 from orchestrator.client.host import _read_states
 from orchestrator.config import FederationConfig
+from orchestrator.coordinator.cohorts import sample_cohort
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.plaintext import PlaintextEngine
 from orchestrator.coordinator.round_plan import RoundPlan
+from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.training import RoundResult, sample_cohort, train
+from orchestrator.coordinator.training import train
 from orchestrator.errors import CohortError, ConfigError, PeerLostError, ProtocolError, RunError
 from orchestrator.files import read_arrays
 from orchestrator.graphs import load_graph

@@ -10,8 +10,9 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score
 
 from orchestrator.client.host import _read_states
+from orchestrator.coordinator.cohorts import sample_cohort
 from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.training import sample_cohort, train
+from orchestrator.coordinator.training import train
 from orchestrator.errors import DataError
 from orchestrator.evaluation.classification import confusion
 from orchestrator.evaluation.rounds import round_evaluation

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from orchestrator.coordinator.engine import RoundCost
+from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.training import RoundResult
 from orchestrator.errors import RunError
 from orchestrator.evaluation.metrics import Evaluation
 from orchestrator.reports.run import report

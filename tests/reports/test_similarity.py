@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics.pairwise import cosine_similarity
 
+from orchestrator.coordinator.cohorts import sample_cohort
 from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.training import sample_cohort, train
+from orchestrator.coordinator.training import train
 from orchestrator.errors import RunError
 from orchestrator.graphs import client_graphs
 from orchestrator.reports import similarity

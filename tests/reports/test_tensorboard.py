@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.coordinator.engine import RoundCost
+from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.training import RoundResult
 from orchestrator.evaluation.metrics import Evaluation
 from orchestrator.reports.tensorboard import tensorboard_observer
 
