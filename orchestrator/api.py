@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from threadpoolctl import threadpool_limits
 
 from orchestrator.config import Config, load_config
 from orchestrator.coordinator.client_pool import warm_up
@@ -181,7 +181,8 @@ def train(
     from orchestrator.reports.similarity import draw_similarity
 
     module = _own_module(own)
-    with own_network(module), _threads_restored():
+    # The round loop takes one thread, for good; a notebook that trains wants its own back.
+    with own_network(module), threadpool_limits(None):
         engine, whole = create_engine(settings), graph or load_graph(settings.data, settings.seed)
         if parts is None:
             client_graphs(whole, settings.clients, settings.seed)
@@ -248,17 +249,3 @@ def _own_module(model: Callable[[int, int], nn.Module] | None) -> OwnModule | No
     from orchestrator.models import OwnModule
 
     return OwnModule(model)
-
-
-@contextmanager
-def _threads_restored() -> Iterator[None]:
-    """The round loop takes one thread, for good; a notebook that trains wants its own back."""
-    import torch
-    from threadpoolctl import threadpool_limits
-
-    before = torch.get_num_threads()
-    with threadpool_limits(None):
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)

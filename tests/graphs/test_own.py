@@ -122,6 +122,13 @@ def test_a_part_numbers_values_as_the_whole_does():
     assert Graph.from_arrays(X, np.empty((2, 0), int), [1] * 8, classes=3).classes == 3
 
 
+def test_numbers_of_a_column_with_a_gap_are_those_without_one():
+    hired = [0, 1, 0, None, 0, 1, 0, 1]  # 0.0 and 1.0
+    graph = from_frames(*frames(hired=hired), label_values=[0, 1])
+    assert graph.labels.tolist() == [0, 1, 0, -1, 0, 1, 0, 1]
+    assert_same(graph, from_frames(*frames(hired=[-1 if y is None else y for y in hired]), missing_label=-1))
+
+
 def test_whole_numbers_are_ids_as_they_are():
     big = 1_170_000_000_000_000_001  # and its successor are one float64
     nodes, edges = frames(id=[big + k for k in range(8)])
