@@ -174,19 +174,14 @@ def train(
         folder, settings = RunFolder.open(Path(resume))
         _check_resumed(settings, graph, parts, own is not None)
     warm_up()
-    from orchestrator.coordinator.factory import create_engine
-    from orchestrator.coordinator.training import train as run_rounds
-    from orchestrator.graphs import client_graphs, load_graph
-    from orchestrator.models import create_network, own_network
-    from orchestrator.reports.similarity import draw_similarity
+    from orchestrator.experiments.run import check
+    from orchestrator.experiments.run import run as run_rounds
+    from orchestrator.models import own_network
 
     module = _own_module(own)
     # The round loop takes one thread, for good; a notebook that trains wants its own back.
     with own_network(module), threadpool_limits(None):
-        engine, whole = create_engine(settings), graph or load_graph(settings.data, settings.seed)
-        if parts is None:
-            client_graphs(whole, settings.clients, settings.seed)
-        create_network(whole.num_features, whole.classes, settings.model)
+        engine, whole = check(settings, graph, parts)
         folder = folder or RunFolder.create(settings)
         started(folder.path)
         run_rounds(
@@ -202,7 +197,6 @@ def train(
         )
     run = Run(folder.path, settings, module)
     run.figures()
-    draw_similarity(folder, whole, settings, parts)
     return run
 
 

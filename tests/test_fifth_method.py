@@ -23,7 +23,7 @@ from orchestrator.methods import create
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.models import create_network, load_model
 from orchestrator.registry import Method
-from orchestrator.reports.run import report
+from orchestrator.reports.run import draw_run, summarise_run
 from tests.class_graphs import PygGCN, class_graph
 from tests.support import compute, share
 from tests.training_runs import Crash, CrashingFolder, run
@@ -172,7 +172,8 @@ def test_a_run_its_folder_a_crash_and_the_plots(tiny, tmp_path):
     np.testing.assert_array_equal(model, load_model(resumed.path / "model.pt")[1])
     for name in ("metrics.jsonl", "metrics.csv"):
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes()
-    summary = report(resumed, "fedprox")
+    draw_run(resumed, "fedprox")
+    summary = summarise_run(resumed)
     assert summary["rounds"] == 5 and 0 <= summary["test"]["accuracy"] <= 1
     for picture in ("curves.png", "costs.png"):
         assert (resumed.path / picture).read_bytes().startswith(b"\x89PNG")

@@ -34,33 +34,24 @@ def train(
     from orchestrator.coordinator.run_folder import RunFolder
 
     if resume is None:
-        folder, settings = None, load(preset, config, set_, data_dir, engine, protocol, program)
+        settings = load(preset, config, set_, data_dir, engine, protocol, program)
     elif preset or config or set_ or data_dir or engine or protocol or program:
         raise ConfigError("--resume continues with the run's own settings; leave the other options out")
     else:
-        folder, settings = RunFolder.open(resume)
-    from orchestrator.coordinator.client_pool import warm_up
+        _, settings = RunFolder.open(resume)
+    from orchestrator import api
 
-    warm_up()
-    from orchestrator.experiments.run import check, run, summary
-
-    made, graph = check(settings)
-    folder = folder or RunFolder.create(settings)
-    with (
-        _interruptible(f"the last checkpoint stands, `safegnn train --resume {folder.path}` continues"),
-        progress(settings.federation.rounds) as advance,
-    ):
-        run(
-            settings,
-            folder,
-            graph=graph,
-            engine=made,
-            resume=resume is not None,
+    begun: list[Path] = []
+    with _interruptible(begun), progress(settings.federation.rounds) as advance:
+        run = api.train(
+            settings=settings if resume is None else None,
+            resume=resume,
             audit=audit,
             observe=lambda result: advance("", result),
             announce=tell,
+            started=begun.append,
         )
-    document = summary(folder, settings)
+    document = run.summary()
     if as_json:
         print_json(document)
     else:
@@ -112,8 +103,12 @@ class _Interrupted(SafeGNNError):
 
 
 @contextmanager
-def _interruptible(advice: str) -> Iterator[None]:
+def _interruptible(begun: list[Path]) -> Iterator[None]:
+    """Args: begun: the run's folder, once there is one."""
     try:
         yield
     except KeyboardInterrupt:
+        if not begun:
+            raise
+        advice = f"the last checkpoint stands, `safegnn train --resume {begun[0]}` continues"
         raise _Interrupted(f"interrupted; {advice}") from None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from orchestrator.config import Config
 from orchestrator.coordinator.engine import Engine
@@ -13,22 +12,27 @@ from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
-from orchestrator.reports.run import privacy_report, report
+from orchestrator.models import create_network
 from orchestrator.reports.similarity import draw_similarity
 from orchestrator.reports.tensorboard import tensorboard_observer
 
-__all__ = ["check", "run", "summary"]
+__all__ = ["check", "run"]
 
 
-def check(config: Config) -> tuple[Engine, Graph]:
-    """The engine and the graph of a run. Settings and data at fault are refused here, before a folder is made.
+def check(config: Config, graph: Graph | None = None, clients: Sequence[Graph] | None = None) -> tuple[Engine, Graph]:
+    """The engine and the graph of a run. Settings, data, modules at fault are refused here, before there is a folder.
+
+    Args:
+        graph, clients: instead of what the configuration names, for callers that have them already.
 
     Raises:
         ConfigError: the settings do not fit each other, or what the engine needs is not there.
         DataError: the data set is missing, damaged, or cannot be cut into the clients.
     """
-    engine, graph = create_engine(config), load_graph(config.data, config.seed)
-    client_graphs(graph, config.clients, config.seed)
+    engine, graph = create_engine(config), graph or load_graph(config.data, config.seed)
+    if clients is None:
+        client_graphs(graph, config.clients, config.seed)
+    create_network(graph.num_features, graph.classes, config.model)
     return engine, graph
 
 
@@ -37,6 +41,7 @@ def run(
     folder: RunFolder,
     *,
     graph: Graph,
+    clients: Sequence[Graph] | None = None,
     engine: Engine | None = None,
     resume: bool = False,
     audit: bool = False,
@@ -55,15 +60,15 @@ def run(
             log(result)
         observe(result)
 
-    train(config, folder, resume=resume, audit=audit, observe=watch, announce=announce, graph=graph, engine=engine)
-    draw_similarity(folder, graph, config)
-
-
-def summary(folder: RunFolder, config: Config) -> dict[str, Any]:
-    """Draw the pictures of a finished run; the JSON document of `safegnn train`.
-
-    Raises:
-        RunError: the run has no completed round, or its records are damaged.
-    """
-    title = f"{config.data.name}, {config.method.name}, {config.engine.name} engine"
-    return {**report(folder, title), "privacy": privacy_report(folder, config)}
+    train(
+        config,
+        folder,
+        resume=resume,
+        audit=audit,
+        observe=watch,
+        announce=announce,
+        graph=graph,
+        clients=clients,
+        engine=engine,
+    )
+    draw_similarity(folder, graph, config, clients)

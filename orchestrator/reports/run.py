@@ -16,7 +16,7 @@ from orchestrator.privacy.accountant import ACCOUNTANTS
 from orchestrator.privacy.budget import Budget
 from orchestrator.reports.plots import plot_costs, plot_curves
 
-__all__ = ["draw_run", "privacy_report", "report", "summarise_run"]
+__all__ = ["draw_run", "privacy_report", "summarise_run"]
 
 
 def draw_run(folder: RunFolder, title: str) -> None:
@@ -48,12 +48,6 @@ def summarise_run(folder: RunFolder) -> dict[str, Any]:
         "costs": {key: median(row[key] for row in costs) for key in costs[0] if key != "round"},
         "preparation": folder.preparation(),
     }
-
-
-def report(folder: RunFolder, title: str) -> dict[str, Any]:
-    """Draw a run and return `summarise_run` of it, the JSON document of `safegnn train`."""
-    draw_run(folder, title)
-    return summarise_run(folder)
 
 
 def _rounds(folder: RunFolder) -> tuple[list[dict[str, Any]], list[dict[str, float]]]:

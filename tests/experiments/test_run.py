@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
+from orchestrator.api import Run
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import ConfigError, DataError
-from orchestrator.experiments.run import check, run, summary
+from orchestrator.experiments.run import check, run
 
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
 
@@ -32,7 +33,9 @@ def test_the_summary_of_a_run_is_plain_json(tiny, tmp_path):
     seen = []
     config = tiny(tmp_path, "privacy={clip_norm: 0.5, noise_multiplier: 2}")
     folder = trained(config, observe=seen.append)
-    document = json.loads(json.dumps(summary(folder, config), allow_nan=False))
+    run_ = Run.load(folder.path)
+    run_.figures()
+    document = json.loads(json.dumps(run_.summary(), allow_nan=False))
     assert [result.round for result in seen] == [1, 2] and document["rounds"] == 2
     assert document["validation"] == {name: folder.records()[-1]["val"][name] for name in document["test"]}
     assert document["privacy"]["simulated"] and document["privacy"]["epsilon"] == seen[-1].epsilon

@@ -11,7 +11,7 @@ from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import RunError
 from orchestrator.evaluation.metrics import Evaluation
-from orchestrator.reports.run import report
+from orchestrator.reports.run import draw_run, summarise_run
 
 
 @pytest.fixture
@@ -32,7 +32,8 @@ def put(folder: RunFolder, aucs: list[float | None]) -> None:
 def test_the_summary_says_the_last_round_the_means_and_the_median_costs(folder):
     aucs = [k / 100 for k in range(1, 26)]
     put(folder, aucs)
-    summary = report(folder, "title")
+    draw_run(folder, "title")
+    summary = summarise_run(folder)
     assert summary["run"] == str(folder.path) and summary["rounds"] == 25
     assert summary["validation"] == {"accuracy": 0.75, "auc": 0.25, "delta_sp": 0.1, "delta_eo": None}
     assert summary["ma20"]["auc"] == pytest.approx(sum(aucs[-20:]) / 20)
@@ -57,7 +58,7 @@ def test_the_summary_says_the_last_round_the_means_and_the_median_costs(folder):
 
 def test_undefined_metrics_are_null_with_their_reason(folder):
     put(folder, [0.5, None])
-    summary = json.loads(json.dumps(report(folder, ""), allow_nan=False))
+    summary = json.loads(json.dumps(summarise_run(folder), allow_nan=False))
     assert summary["validation"]["auc"] is None and summary["ma20"]["auc"] == 0.5
     assert summary["validation"]["delta_eo"] is None and summary["ma20"]["delta_eo"] is None
     assert summary["undefined"] == {"val": {"auc": "all labels are 1", "delta_eo": "no positives"}}
@@ -65,7 +66,7 @@ def test_undefined_metrics_are_null_with_their_reason(folder):
 
 def test_a_single_round_is_enough(folder):
     put(folder, [0.5])
-    assert report(folder, "")["ma20"]["auc"] == 0.5
+    assert summarise_run(folder)["ma20"]["auc"] == 0.5
 
 
 @pytest.mark.parametrize("missing", ["metrics.jsonl", "costs.csv"])
@@ -73,5 +74,5 @@ def test_a_run_without_a_round_has_no_report(folder, missing):
     put(folder, [0.5])
     (folder.path / missing).unlink()
     with pytest.raises(RunError) as caught:
-        report(folder, "")
+        summarise_run(folder)
     assert str(caught.value) == f"{folder.path}: no round was completed"
