@@ -16,6 +16,7 @@ from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.methods import create
 from orchestrator.models import create_network
 from orchestrator.wire.envelope import seal
+from orchestrator.wire.message import Place
 from tests import faulty_clients
 from tests.faulty_clients import everything
 
@@ -79,7 +80,7 @@ def test_every_slot_gets_the_update_of_its_client_whatever_the_number_of_process
         expected = create(graphs[client], config, client).train(model)
         delivered_client, upload = inbox[slot]
         assert (delivered_client, upload["client"], upload["slot"], upload["round"]) == (client, client, slot, 7)
-        assert same(upload, everything(expected.delta, expected.norm, expected.scores, 7, slot, client))
+        assert same(upload, everything(expected, Place(7, slot, client)))
 
 
 def test_a_client_that_is_drawn_twice_trains_twice(setting, tmp_path):
@@ -91,7 +92,7 @@ def test_a_client_that_is_drawn_twice_trains_twice(setting, tmp_path):
     client = create(graphs[2], config, 2)
     for slot in (0, 2):
         update = client.train(model)
-        assert same(inbox[slot][1], everything(update.delta, update.norm, update.scores, 1, slot, 2))
+        assert same(inbox[slot][1], everything(update, Place(1, slot, 2)))
     assert not np.array_equal(inbox[0][1]["delta"], inbox[2][1]["delta"])
 
 

@@ -209,7 +209,7 @@ def test_all_but_one_may_be_left_out_for_different_reasons(running):
 def test_with_nobody_left_the_model_stays(running):
     before = running.model
     result = running.round(dict.fromkeys(range(4), ATTACKS["damaged at server 0"][0]))
-    np.testing.assert_allclose(result.parameters, before, rtol=0, atol=2.0**-50)
+    np.testing.assert_allclose(result.parameters, before, rtol=0, atol=FORMAT.dither_bound)
     running.round({})
 
 

@@ -63,8 +63,8 @@ def test_each_server_dithers_the_common_model_in_every_round():
         engine.start(np.zeros(COUNT))
         collect = engine._collect
 
-        def watch(wanted):
-            replies = collect(wanted)
+        def watch(*wanted):
+            replies = collect(*wanted)
             shares.append([np.frombuffer(replies[f"server {k}"]["share"], dtype="<i8") for k in (0, 1)])
             return replies
 

@@ -86,7 +86,7 @@ def test_a_refusal_is_the_processs_last_words(monkeypatch):
     from orchestrator.server import dealer
 
     class Assigned:
-        session, timeout_sec = b"", 1.0
+        session, startup_timeout_sec, timeout_sec = b"", 1.0, 1.0
 
     class Listener:
         def close(self):
