@@ -238,6 +238,15 @@ def test_every_program_goes_on_with_fewer(program, preprocessing):
             running.round(bad)
 
 
+def test_a_mean_is_that_of_those_who_remain():
+    """Of the rules this one depends most on how many they are."""
+    parameters = RoundParameters("fedavg", 4, ratio_max=64.0)
+    with engine_of(EmbeddedEngine, parameters, FORMAT, clip_norm=1.0, timeout_sec=30.0) as engine:
+        running = Running(engine)
+        for bad in ({BAD: torn}, {}, {0: None, 1: None, 3: None}):
+            running.round(bad)
+
+
 def test_too_few_clients_are_an_error_that_names_them_and_the_setting_and_the_next_round_works():
     with engine_of(EmbeddedEngine, PARAMETERS, FORMAT, clip_norm=1.0, timeout_sec=30.0, min_cohort=3) as engine:
         running = Running(engine)

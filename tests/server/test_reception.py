@@ -163,6 +163,13 @@ def test_nothing_arrived_at_one_or_both():
     assert hearsay(first[0]) and second[0] == first[1] == second[1] == "nothing arrived"
 
 
+def test_what_comes_after_its_place_was_settled_changes_nothing():
+    pair = Pair()
+    pair.settle([(0, 10)])
+    pair.take(0, 10, [b"", pair.sealed(0, 10)[1]])
+    assert pair.refused() == [{0: "nothing arrived"}] * 2
+
+
 def test_both_refuse_the_same_slots_whatever_comes():
     """Any mix of good, damaged, torn and missing: both servers agree on one set, and refuse the rest."""
     pair = Pair(Layout("scalar-first", 3, 1))
