@@ -27,7 +27,7 @@ from orchestrator.privacy.dither import dither_ring64
 from orchestrator.privacy.noise import noise_ring64
 from orchestrator.server.aggregation import absorb, only, separate_count
 from orchestrator.server.pool import Pool
-from orchestrator.server.reception import Place, Reception
+from orchestrator.server.reception import Reception, Seat
 from orchestrator.server.sources import source_digest
 from orchestrator.transport.channel import Channel, Position
 from orchestrator.wire.answer import seal_answer
@@ -189,7 +189,7 @@ class Server(ABC):
             raise self._orchestrator.error(DisagreementError, f"brought uploads for round {self._round} too")
         self._round = number
 
-    def _settle(self, number: int, places: list[Place]) -> None:
+    def _settle(self, number: int, places: list[Seat]) -> None:
         self._position.enter("settlement", number)
         try:
             agreed = self._reception.settle(number, places, self._peer)

@@ -21,11 +21,11 @@ from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.message import Header
 from orchestrator.wire.upload import DIGEST_BYTES, Layout, Upload, unpack_upload
 
-__all__ = ["Place", "Reception", "hearsay"]
+__all__ = ["Reception", "Seat", "hearsay"]
 
 _HEARSAY = "the other server has no valid upload of it"
 
-Place = tuple[int, int]
+Seat = tuple[int, int]
 """A slot and the client in it."""
 
 _NONE = bytes(DIGEST_BYTES)
@@ -52,7 +52,7 @@ class Reception:
         self._settled: set[int] = set()
         self.refused: dict[int, str] = {}
 
-    def take(self, run: bytes, round: int, place: Place, envelope: bytes, layout: Layout) -> None:
+    def take(self, run: bytes, round: int, place: Seat, envelope: bytes, layout: Layout) -> None:
         """Open one client's envelope and let it wait. The first upload for a slot counts; others are dropped."""
         slot, client = place
         if slot in self._clients:
@@ -70,7 +70,7 @@ class Reception:
         except ValueError as error:
             self.refused[slot] = str(error)
 
-    def settle(self, round: int, places: Sequence[Place], peer: Channel) -> dict[int, Upload]:
+    def settle(self, round: int, places: Sequence[Seat], peer: Channel) -> dict[int, Upload]:
         """Agree with the other server on uploads; returns those that both hold alike, by slot. One exchange.
 
         Bytes: 32 and 32 a place from each server. Leakage: which of these uploads a server refuses.
@@ -101,7 +101,7 @@ class Reception:
                 self.refused[slot] = "the halves for both servers are not of one upload"
         return agreed
 
-    def open_places(self, cohort: Sequence[int]) -> list[Place]:
+    def open_places(self, cohort: Sequence[int]) -> list[Seat]:
         """The places of a cohort that are not settled yet.
 
         Raises:
