@@ -70,7 +70,7 @@ def test_the_pages_line_is_the_entry_in_the_package():
 
 
 def test_what_the_page_names_exists():
-    for name in set(re.findall(r"`((?:orchestrator|mpc_programs|tests|docs)/[\w/.]+)`", PAGE)):
+    for name in set(re.findall(r"`((?:coordinator|mpc_programs|tests|docs)/[\w/.]+)`", PAGE)):
         assert (ROOT / name).exists() or name == "orchestrator/methods/fedprox.py", name
     described = re.findall(r"`(\w+)\(", PAGE[: PAGE.index("## An example")])
     for name in (*described, "preparations", "ask", "answer", "hear"):

@@ -16,7 +16,7 @@ def certs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make; it must not exist.")],
     days: Annotated[int, typer.Option("--days", min=1, max=3650, help="Lifetime of the certificates.")] = 365,
 ) -> None:
-    """Make the keys and certificates by which servers, dealer and orchestrator know each other.
+    """Make the keys and certificates by which servers, dealer and coordinator know each other.
 
     Without them, train and compare make certificates that live for one session. Make some to keep with this command
     and name the folder in engine.certificates. A private CA signs one certificate for each role, and its key is

@@ -1,6 +1,6 @@
-"""A client process: hosts some of the simulated clients and carries out the orchestrator's orders.
+"""A client process: hosts some of the simulated clients and carries out the coordinator's orders.
 
-A client's model, optimiser, graph and reply key live here only. What goes back to the orchestrator is what an order
+A client's model, optimiser, graph and reply key live here only. What goes back to the coordinator is what an order
 says: sealed uploads, confusion tables, and, where clients prepare together, their questions and answers.
 """
 
@@ -76,7 +76,7 @@ class Clients(dict[int, Any]):
 
 
 class Order(ABC):
-    """What the orchestrator asks of a process; its members are those of the clients that are concerned."""
+    """What the coordinator asks of a process; its members are those of the clients that are concerned."""
 
     @abstractmethod
     def carry_out(self, clients: Clients, connection: Connection) -> Any:
@@ -242,7 +242,7 @@ def serve(
     method: type[LocalMethod] | None = None,
     own: Any = None,
 ) -> None:
-    """Main function of a client process: follow orders until the orchestrator's end closes.
+    """Main function of a client process: follow orders until the coordinator's end closes.
 
     Arguments as `Clients`, and `own`, the `orchestrator.models.OwnModule` that ``model.name = own`` means.
     """
@@ -263,7 +263,7 @@ def serve(
         except SafeGNNError as error:
             connection.send(("refused", error))
         except ConnectionError:
-            return  # the orchestrator has gone
+            return  # the coordinator has gone
         except Exception as error:
             connection.send(("failed", _where(error)))
 

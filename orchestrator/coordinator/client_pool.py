@@ -1,8 +1,8 @@
 """The simulated clients: a few processes that each host some of them.
 
 A client's model and optimiser live in one process only. What comes back from it is what the engine's encoder made of
-the update, so under the embedded engine the orchestrator sees sealed envelopes. A process writes the training states
-of its clients to a file when it is asked to, and the orchestrator's checkpoint says which file counts for which client.
+the update, so under the embedded engine the coordinator sees sealed envelopes. A process writes the training states
+of its clients to a file when it is asked to, and the coordinator's checkpoint says which file counts for which client.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class ClientPool:
     def prepare_together(self, step: int) -> int:
         """One step of the clients' preparation: all ask, all answer all others, all hear.
 
-        The orchestrator carries the messages. Returns how many bytes of arrays they were, all together.
+        The coordinator carries the messages. Returns how many bytes of arrays they were, all together.
         """
         everybody = self._divided(range(sum(map(len, self._members))))
         questions = _merged(self._all("preparation", 0, {k: Ask(own, step) for k, own in everybody.items()}))

@@ -1,7 +1,7 @@
 """The one interface of every engine: take a cohort's uploads, give the new models and what they cost.
 
 Common rules release one model to everyone. Under a personal rule every client of the cohort gets its own, which nobody
-else sees: the engine hands out what the orchestrator carries to each client, whose process decodes it.
+else sees: the engine hands out what the coordinator carries to each client, whose process decodes it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Aggregation:
         parameters: the model, float64 (d,); None under a personal rule, which does not move the public model.
         cost: of the round.
         within: how many updates had a norm of at most C, with noise; None where they were not counted.
-        answers: under a personal rule, by slot, what the orchestrator carries to the client; for `Engine.decoder`.
+        answers: under a personal rule, by slot, what the coordinator carries to the client; for `Engine.decoder`.
         weights: alpha, float64 (q, q), of a personal rule on the plaintext engine; no other one knows them. In the
             order of the slots that were not left out.
         left_out: by slot, why a client's upload was not used.

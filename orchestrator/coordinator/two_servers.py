@@ -1,6 +1,6 @@
-"""Two servers as the orchestrator sees them: two or three processes, sealed envelopes in, a released model out.
+"""Two servers as the coordinator sees them: two or three processes, sealed envelopes in, a released model out.
 
-The orchestrator carries ciphertexts and reconstructs the noisy model from two noisy shares; it sees no other share.
+The coordinator carries ciphertexts and reconstructs the noisy model from two noisy shares; it sees no other share.
 Under a personal rule it sees none: it carries ciphertexts to the clients as well.
 All processes run on one machine. Every connection is mutual TLS 1.3 with a certificate for each role, see `tls`.
 """
@@ -81,7 +81,7 @@ class TwoServerEngine(Engine):
         self._roles = list(modules)
         self._certificates = certificates
         if certificates is not None:
-            for role in (*self._roles, "orchestrator"):
+            for role in (*self._roles, "coordinator"):
                 Identity.load(certificates, role)
         started = {role: [sys.executable, "-m", module] for role, module in modules.items()}
         self._processes = Processes(started | (commands or {}), ports, startup_timeout_sec, timeout_sec)
@@ -126,14 +126,14 @@ class TwoServerEngine(Engine):
         self._length, settings = len(parameters), self._session_settings(len(parameters))
         try:
             with certificates_of_a_session(self._certificates) as folder:
-                identity = Identity.load(folder, "orchestrator")
+                identity = Identity.load(folder, "coordinator")
                 said = self._processes.start(self._roles, session, folder)
             addresses = {role: (HOST, ready["port"]) for role, ready in said.items()}
             for role in ("server 0", "server 1"):
                 self._channels[role] = connect(
                     addresses[role], identity, session, role, self._position, self._startup_timeout_sec
                 )
-            # Only now: a server that has its orders connects to the other one, which must know its orchestrator first.
+            # Only now: a server that has its orders connects to the other one, which must know its coordinator first.
             public = self.plan.digest, self._announced, self.plan.min_cohort, self._vectors, settings, model
             order = Setup(run, self._program, *public, addresses["server 1"], addresses.get("dealer"))
             for channel in self._channels.values():

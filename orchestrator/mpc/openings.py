@@ -1,7 +1,7 @@
 """The one place where a secret-shared value becomes known: `open_scalars`, `open_bits`, `open_ring64` and `release`.
 
 Each call states why the value may be seen. Between the servers only masked values are opened (uniform, whatever the
-inputs are: the mask is a fresh shared random value); `release` reconstructs a result: a public one in the orchestrator,
+inputs are: the mask is a fresh shared random value); `release` reconstructs a result: a public one in the coordinator,
 a client's own in that client's process. `grep -rn "reason="` finds every opening of a run.
 """
 

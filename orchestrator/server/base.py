@@ -20,7 +20,7 @@ import numpy as np
 
 from mpc_programs.lockstep import Protocol, run
 from mpc_programs.rules import RoundParameters
-from orchestrator.errors import ConfigError, DisagreementError
+from coordinator.errors import ConfigError, DisagreementError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE
 from orchestrator.mpc.shares import VectorShare
 from orchestrator.privacy.dither import dither_ring64
@@ -73,10 +73,10 @@ class Server(ABC):
 
     sources: tuple[str, ...] = ()
 
-    def __init__(self, index: int, keypair: Keypair, orchestrator: Channel, position: Position) -> None:
+    def __init__(self, index: int, keypair: Keypair, coordinator: Channel, position: Position) -> None:
         self.index = index
         self._keypair = keypair
-        self._orchestrator = orchestrator
+        self._coordinator = coordinator
         self._position = position
         self._last_round = 0
 
@@ -117,7 +117,7 @@ class Server(ABC):
         if self._round is None:
             self._begin()
         elif before != self._announced:
-            raise self._orchestrator.error(DisagreementError, "announced other terms after uploads")
+            raise self._coordinator.error(DisagreementError, "announced other terms after uploads")
         if not self._parameters.personal:
             self._noise.fill((order.round, self._announced.noise_stddev, self._announced.count_stddev or 0.0))
 
@@ -126,9 +126,9 @@ class Server(ABC):
         try:
             self._vectors.check_noise(announcement.noise_stddev)
         except ConfigError as error:
-            raise self._orchestrator.error(DisagreementError, f"announced too much noise: {error}") from None
+            raise self._coordinator.error(DisagreementError, f"announced too much noise: {error}") from None
         if (announcement.count_stddev or 0.0) > LARGEST_COUNT_NOISE:
-            raise self._orchestrator.error(DisagreementError, "announced too much noise for a count")
+            raise self._coordinator.error(DisagreementError, "announced too much noise for a count")
         return announcement
 
     @property
@@ -184,9 +184,9 @@ class Server(ABC):
         if number <= self._last_round:
             # The same masks under other weights would show how the weights differ.
             reason = f"brought a replay: round {number} has been aggregated"
-            raise self._orchestrator.error(DisagreementError, reason)
+            raise self._coordinator.error(DisagreementError, reason)
         if self._round not in (None, number):
-            raise self._orchestrator.error(DisagreementError, f"brought uploads for round {self._round} too")
+            raise self._coordinator.error(DisagreementError, f"brought uploads for round {self._round} too")
         self._round = number
 
     def _settle(self, number: int, places: list[Seat]) -> None:
@@ -194,14 +194,14 @@ class Server(ABC):
         try:
             agreed = self._reception.settle(number, places, self._peer)
         except ValueError as error:
-            raise self._orchestrator.error(DisagreementError, str(error)) from None
+            raise self._coordinator.error(DisagreementError, str(error)) from None
         for slot, upload in agreed.items():
             if self._program == "assisted":
                 self._start, upload = absorb(self._start, upload)
             self._uploads[slot] = upload
 
     def aggregate(self, order: Aggregate) -> dict[str, Any]:
-        """One round; returns the reply for the orchestrator: the noisy shares, or the answers, and what they cost.
+        """One round; returns the reply for the coordinator: the noisy shares, or the answers, and what they cost.
 
         Where fewer clients are present than a round needs, nothing is computed, and the reply says who was left out.
         """
@@ -267,11 +267,11 @@ class Server(ABC):
         """Who of the cohort takes part: those whose uploads both servers hold; both then name the same ones."""
         if len(cohort) != self._parameters.cohort:
             reason = f"announced {self._parameters.cohort} clients, but a cohort of {len(cohort)}"
-            raise self._orchestrator.error(DisagreementError, reason)
+            raise self._coordinator.error(DisagreementError, reason)
         try:
             places = self._reception.open_places(cohort)
         except ValueError as error:
-            raise self._orchestrator.error(DisagreementError, str(error)) from None
+            raise self._coordinator.error(DisagreementError, str(error)) from None
         if places:
             self._settle(number, places)
         slots = sorted(self._uploads)

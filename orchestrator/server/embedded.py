@@ -7,7 +7,7 @@ from dataclasses import astuple
 from typing import Any
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.errors import DisagreementError
+from coordinator.errors import DisagreementError
 from orchestrator.mpc.offline.correlations import Batch, Demand
 from orchestrator.mpc.offline.generation import generate
 from orchestrator.mpc.offline.oblivious_transfer import OtExtension
@@ -97,12 +97,12 @@ class EmbeddedServer(Server):
         return Prepared(batch, time.perf_counter() - started, count)
 
     def _demand(self, parameters: RoundParameters) -> Demand:
-        """What a round takes from preprocessing; that nothing can be computed with it is the orchestrator's fault."""
+        """What a round takes from preprocessing; that nothing can be computed with it is the coordinator's fault."""
         try:
             return demand(parameters, len(self._model.values), self._program)
         except (ValueError, TypeError, ArithmeticError) as error:
             reason = f"announced parameters that nothing can be computed with: {error}"
-            raise self._orchestrator.error(DisagreementError, reason) from None
+            raise self._coordinator.error(DisagreementError, reason) from None
 
 
 if __name__ == "__main__":

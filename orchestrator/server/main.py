@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
+from coordinator.errors import DisagreementError, PeerLostError, ProtocolError
 from orchestrator.server.base import Server
 from orchestrator.transport.bootstrap import Assignment, begin
 from orchestrator.transport.channel import LONGEST_MESSAGE, Channel, Position, accept, connect
@@ -17,29 +17,29 @@ __all__ = ["main", "serve"]
 
 def serve(
     server: Server,
-    orchestrator: Channel,
+    coordinator: Channel,
     listener: socket.socket,
     assignment: Assignment,
     identity: Identity,
     position: Position,
 ) -> None:
-    """Follow the orchestrator's orders until it closes the connection."""
+    """Follow the coordinator's orders until it closes the connection."""
     begun = False
     while True:
         try:
-            order = _next_order(orchestrator, server.longest_order if begun else LONGEST_MESSAGE)
+            order = _next_order(coordinator, server.longest_order if begun else LONGEST_MESSAGE)
         except PeerLostError:
             return
         if isinstance(order, Setup) != (not begun):
-            raise orchestrator.error(DisagreementError, f"gave the order '{order.kind}' out of turn")
+            raise coordinator.error(DisagreementError, f"gave the order '{order.kind}' out of turn")
         if isinstance(order, Setup):
             begun = True
             peer, supply = _meet(order, server.index, listener, assignment, identity, position)
             listener.close()
             server.setup(order, peer, supply)
-            for channel in (orchestrator, peer, supply):
+            for channel in (coordinator, peer, supply):
                 channel.end_startup(assignment.timeout_sec)
-            orchestrator.send_message({"type": "ready"})
+            coordinator.send_message({"type": "ready"})
         elif isinstance(order, Prepare):
             server.prepare(order)
         elif isinstance(order, Submit):
@@ -47,7 +47,7 @@ def serve(
         elif isinstance(order, Settle):
             server.settle(order)
         elif isinstance(order, Aggregate):
-            orchestrator.send_message(server.aggregate(order))
+            coordinator.send_message(server.aggregate(order))
 
 
 def _meet(
@@ -72,27 +72,27 @@ def _meet(
     return peer, connect(order.dealer, identity, session, "dealer", background, timeout_sec)
 
 
-def _next_order(orchestrator: Channel, longest: int) -> Order:
+def _next_order(coordinator: Channel, longest: int) -> Order:
     """Between orders a server waits for as long as clients train; only the closing of the connection ends it."""
-    orchestrator.wait()
+    coordinator.wait()
     try:
-        return parse(orchestrator.receive_message(longest))
+        return parse(coordinator.receive_message(longest))
     except ValueError as error:
-        raise orchestrator.error(DisagreementError, str(error)) from None
+        raise coordinator.error(DisagreementError, str(error)) from None
 
 
 def main(kind: type[Server]) -> None:
-    """Run a server of this kind until the orchestrator's connection closes."""
+    """Run a server of this kind until the coordinator's connection closes."""
     keypair = Keypair()
     assignment, identity, listener = begin({"public_key": keypair.public_key.hex()})
     position = Position()
     session, timeout_sec = assignment.session, assignment.startup_timeout_sec
-    orchestrator = accept(listener, {"orchestrator"}, identity, session, position, timeout_sec)["orchestrator"]
-    server = kind(int(assignment.role.removeprefix("server ")), keypair, orchestrator, position)
+    coordinator = accept(listener, {"coordinator"}, identity, session, position, timeout_sec)["coordinator"]
+    server = kind(int(assignment.role.removeprefix("server ")), keypair, coordinator, position)
     try:
-        serve(server, orchestrator, listener, assignment, identity, position)
+        serve(server, coordinator, listener, assignment, identity, position)
     except ProtocolError as error:
-        orchestrator.send_message(
+        coordinator.send_message(
             {
                 "type": "error",
                 "kind": type(error).__name__,

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.errors import ConfigError, PeerLostError, PeerTimeoutError, ProtocolError
+from coordinator.errors import ConfigError, PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.mpc.fixed_point import SCALAR_BITS
 from orchestrator.mpc.offline.correlations import Tally
 from orchestrator.mpc.ring import truncate
@@ -129,7 +129,7 @@ class MpSpdzServer(Server):
         for _ in range(_ATTEMPTS):
             port = self._agree_on_ports(number)
             heard: dict[str, Any] = {}
-            watch: dict[Waitable, Callable[[], None]] = {self._orchestrator: _abandon}
+            watch: dict[Waitable, Callable[[], None]] = {self._coordinator: _abandon}
             watch[self._peer] = lambda: self._hear_peer(heard)  # noqa: B023
             if self._dealer is not None:
                 watch[self._dealer] = lambda: self._hear_dealer(heard, port)  # noqa: B023

@@ -1,6 +1,6 @@
 """The uploads of a round at one server: opened, agreed upon with the other server, or refused.
 
-Parties: the two servers, clients of whom some lie or fail, and the orchestrator, which says who uploads. Whatever a
+Parties: the two servers, clients of whom some lie or fail, and the coordinator, which says who uploads. Whatever a
 client sends costs its own part only: an envelope of another length than the round's is refused before it is opened, one
 that does not open or is meant for another place is refused, and an upload is used only once both servers hold its
 halves and these are of one upload. Until then it waits here, and nothing has been computed with it.
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import msgpack
 
-from orchestrator.errors import DisagreementError
+from coordinator.errors import DisagreementError
 from orchestrator.transport.channel import Channel
 from orchestrator.wire.answer import check_reply_key
 from orchestrator.wire.envelope import Keypair

@@ -23,7 +23,7 @@ from orchestrator.errors import ConfigError
 
 __all__ = ["ROLES", "Identity", "create_certificates", "explain", "files", "peer_role"]
 
-ROLES = ("server 0", "server 1", "dealer", "orchestrator")
+ROLES = ("server 0", "server 1", "dealer", "coordinator")
 
 _NEW = "make new ones with `safegnn certs`"
 _ONE_RUN = "all machines need files of the same run of `safegnn certs`"

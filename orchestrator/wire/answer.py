@@ -1,7 +1,7 @@
 """What each server hands back to one client: its share of that client's own model, sealed to the client's reply key.
 
-Parties: two servers that do not collude, a client, and the orchestrator, which carries the envelopes. All semi-honest.
-What each learns: the orchestrator nothing, and neither does another client, as only the client's process has the
+Parties: two servers that do not collude, a client, and the coordinator, which carries the envelopes. All semi-honest.
+What each learns: the coordinator nothing, and neither does another client, as only the client's process has the
 private key. The public one came inside the client's sealed uploads, so that whoever carries them cannot put another
 one there. The client learns the sum of both shares, which is its model, and no more: see `program.aggregate`.
 Channel: sealed envelopes (`envelope`) with a purpose of their own; an answer names its run, round, slot and server.

@@ -1,7 +1,7 @@
-"""What the orchestrator tells a server to do: one type an order, checked in full before a server acts on it.
+"""What the coordinator tells a server to do: one type an order, checked in full before a server acts on it.
 
-Channel: the orchestrator's, authenticated and private by mutual TLS (`tls`). An order that is malformed is the
-orchestrator's fault and ends the session; nothing that a client can send is one.
+Channel: the coordinator's, authenticated and private by mutual TLS (`tls`). An order that is malformed is the
+coordinator's fault and ends the session; nothing that a client can send is one.
 """
 
 from __future__ import annotations

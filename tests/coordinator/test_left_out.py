@@ -419,7 +419,7 @@ def test_too_few_in_a_personal_round_are_an_error():
 
 
 def test_servers_that_leave_out_different_clients_are_a_disagreement(running, monkeypatch):
-    """What the servers' agreement excludes; the orchestrator looks all the same."""
+    """What the servers' agreement excludes; the coordinator looks all the same."""
     replies = [{"type": "result", "left_out": [[1, "x"]]}, {"type": "result", "left_out": []}]
     with pytest.raises(Exception, match="leaves out other clients than server 0") as caught:
         running.engine._leave_out(replies)

@@ -294,7 +294,7 @@ def test_a_start_that_takes_too_long_names_its_setting():
 
 
 def test_a_server_that_stalls_in_the_start_ends_it():
-    """In the base transfers; the other server says so before its orchestrator loses patience."""
+    """In the base transfers; the other server says so before its coordinator loses patience."""
     struck = engine(
         commands=faulty("server 1", "preprocessing", 0, "SIGSTOP"), startup_timeout_sec=8.0, timeout_sec=1000.0
     )
@@ -386,9 +386,9 @@ def test_a_server_that_has_its_connections_takes_no_more(running):
 @pytest.mark.parametrize(
     ("number", "cohort", "text"),
     [
-        (1, [4, 9], r"orchestrator: announced the cohort \[4, 9\], but uploads came for"),
-        (1, [4], "orchestrator: announced 2 clients, but a cohort of 1"),
-        (2, [4, 7], "orchestrator: brought uploads for round 2 too"),
+        (1, [4, 9], r"coordinator: announced the cohort \[4, 9\], but uploads came for"),
+        (1, [4], "coordinator: announced 2 clients, but a cohort of 1"),
+        (2, [4, 7], "coordinator: brought uploads for round 2 too"),
     ],
 )
 def test_an_orchestrator_that_contradicts_itself_ends_the_round(number, cohort, text):
@@ -406,7 +406,7 @@ def test_a_round_that_was_aggregated_takes_no_upload_any_more():
     with engine() as refusing:
         refusing.start(MODEL)
         play(refusing, 1)
-        with pytest.raises(DisagreementError, match="orchestrator: brought a replay: round 1 has been aggregated"):
+        with pytest.raises(DisagreementError, match="coordinator: brought a replay: round 1 has been aggregated"):
             play(refusing, 1)
 
 

@@ -304,7 +304,7 @@ class Told(Channel):
     """A connection on which one message has come."""
 
     def __init__(self, data):
-        self.peer, self.position, self._data = "orchestrator", Position("upload", 3), data
+        self.peer, self.position, self._data = "coordinator", Position("upload", 3), data
 
     def wait(self):
         pass
@@ -322,7 +322,7 @@ def test_mutated_orders_are_orders_or_are_refused():
         try:
             order = _next_order(Told(mutate(rng, packed[k], packed[other])), 1 << 20)
         except DisagreementError as error:
-            assert error.peer == "orchestrator" and "\n" not in str(error)
+            assert error.peer == "coordinator" and "\n" not in str(error)
             seen["refused"] += 1
         else:
             assert isinstance(order, Order)

@@ -1,6 +1,6 @@
 """Writes the test vectors of oblivious transfer: `python -m tests.vectors.generate_ot`.
 
-An implementation of its own, from the papers and RFC 8032 alone: nothing of `orchestrator` is imported. Where a vector
+An implementation of its own, from the papers and RFC 8032 alone: nothing of `coordinator` is imported. Where a vector
 depends on a convention (the order of bits, what is hashed into a key), the convention is written down here once more.
 """
 

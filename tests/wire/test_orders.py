@@ -181,7 +181,7 @@ def test_a_server_that_is_given_such_an_order_names_the_orchestrator(message, re
             channel.send(message if isinstance(message, bytes) else msgpack.packb(message))
         with pytest.raises(DisagreementError, match=reason) as caught:
             engine._collect("nothing")
-        assert caught.value.peer == "orchestrator"
+        assert caught.value.peer == "coordinator"
 
 
 def test_parameters_that_nothing_can_be_computed_with_are_the_orchestrators_fault():
@@ -197,7 +197,7 @@ def test_parameters_that_nothing_can_be_computed_with_are_the_orchestrators_faul
             engine.submit(1, slot, slot, sealed)
         with pytest.raises(DisagreementError, match="announced parameters that nothing can be computed") as caught:
             engine.aggregate(1, [0, 1, 2])
-        assert caught.value.peer == "orchestrator"
+        assert caught.value.peer == "coordinator"
 
 
 def test_an_order_longer_than_any_of_the_round_is_not_read():
@@ -209,7 +209,7 @@ def test_an_order_longer_than_any_of_the_round_is_not_read():
             channel._socket.sendall(struct.pack("<I", 20 * 1000 + 2048 + 1))
         with pytest.raises(DisagreementError, match="sent a message of 22049 bytes where 22048 are the most") as caught:
             engine._collect("nothing")
-        assert caught.value.peer == "orchestrator"
+        assert caught.value.peer == "coordinator"
 
 
 @pytest.mark.parametrize(("size", "length"), [(3, 10), (3, 10_000), (1000, 10), (2**20, 10)])
