@@ -20,7 +20,7 @@ import numpy as np
 
 from mpc_programs.lockstep import Protocol, run
 from mpc_programs.rules import RoundParameters
-from coordinator.errors import ConfigError, DisagreementError
+from orchestrator.errors import ConfigError, DisagreementError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE
 from orchestrator.mpc.shares import VectorShare
 from orchestrator.privacy.dither import dither_ring64

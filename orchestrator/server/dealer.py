@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 
-from coordinator.errors import DisagreementError, PeerLostError, ProtocolError
+from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
 from orchestrator.mpc.offline.correlations import Demand, deal
 from orchestrator.transport.bootstrap import begin
 from orchestrator.transport.channel import LONGEST_MESSAGE, Channel, Position, accept, ready

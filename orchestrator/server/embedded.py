@@ -7,7 +7,7 @@ from dataclasses import astuple
 from typing import Any
 
 from mpc_programs.rules import RoundParameters
-from coordinator.errors import DisagreementError
+from orchestrator.errors import DisagreementError
 from orchestrator.mpc.offline.correlations import Batch, Demand
 from orchestrator.mpc.offline.generation import generate
 from orchestrator.mpc.offline.oblivious_transfer import OtExtension

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from coordinator.errors import DisagreementError, PeerLostError, ProtocolError
+from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
 from orchestrator.server.base import Server
 from orchestrator.transport.bootstrap import Assignment, begin
 from orchestrator.transport.channel import LONGEST_MESSAGE, Channel, Position, accept, connect

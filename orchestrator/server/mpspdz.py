@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mpc_programs.rules import RoundParameters
-from coordinator.errors import ConfigError, PeerLostError, PeerTimeoutError, ProtocolError
+from orchestrator.errors import ConfigError, PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.mpc.fixed_point import SCALAR_BITS
 from orchestrator.mpc.offline.correlations import Tally
 from orchestrator.mpc.ring import truncate

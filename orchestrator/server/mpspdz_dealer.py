@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mpc_programs.rules import RoundParameters
-from coordinator.errors import ConfigError, DisagreementError, PeerLostError
+from orchestrator.errors import ConfigError, DisagreementError, PeerLostError
 from orchestrator.mpspdz.compiler import compile_program
 from orchestrator.mpspdz.installation import Installation
 from orchestrator.mpspdz.party import Party, PartyError, PortInUseError

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import msgpack
 
-from coordinator.errors import DisagreementError
+from orchestrator.errors import DisagreementError
 from orchestrator.transport.channel import Channel
 from orchestrator.wire.answer import check_reply_key
 from orchestrator.wire.envelope import Keypair

@@ -291,7 +291,7 @@ def test_what_comes_after_its_place_was_settled_is_dropped(running):
     running.model = result.parameters
 
 
-def test_a_server_refuses_by_length_what_the_orchestrator_has_let_pass(running):
+def test_a_server_refuses_by_length_what_the_coordinator_has_let_pass(running):
     number = next(running._numbers)
     engine, plain = running.engine, running.plain(number)
     engine.prepare(number, len(COHORT))

@@ -269,7 +269,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
-def test_an_interrupted_orchestrator_leaves_no_process(standin, pids, tmp_path, name):
+def test_an_interrupted_coordinator_leaves_no_process(standin, pids, tmp_path, name):
     write_party(standin.home, MEAN + REPORT_AND_HANG)
     (tmp_path / "shm").mkdir()
     process = subprocess.Popen(

@@ -391,7 +391,7 @@ def test_a_server_that_has_its_connections_takes_no_more(running):
         (2, [4, 7], "coordinator: brought uploads for round 2 too"),
     ],
 )
-def test_an_orchestrator_that_contradicts_itself_ends_the_round(number, cohort, text):
+def test_an_coordinator_that_contradicts_itself_ends_the_round(number, cohort, text):
     with engine() as refusing, pytest.raises(DisagreementError, match=text):
         refusing.start(MODEL)
         refusing.prepare(1, 2)

@@ -174,7 +174,7 @@ def test_whatever_is_no_order_is_refused_and_by_nothing_but_a_value_error(messag
         (b"no order at all", "sent a malformed message"),
     ],
 )
-def test_a_server_that_is_given_such_an_order_names_the_orchestrator(message, reason):
+def test_a_server_that_is_given_such_an_order_names_the_coordinator(message, reason):
     with engine_of(EmbeddedEngine, ANNOUNCEMENT.parameters, SETUP.vectors, clip_norm=1.0, timeout_sec=20.0) as engine:
         engine.start(np.zeros(10))
         for channel in engine._channels.values():
@@ -184,7 +184,7 @@ def test_a_server_that_is_given_such_an_order_names_the_orchestrator(message, re
         assert caught.value.peer == "coordinator"
 
 
-def test_parameters_that_nothing_can_be_computed_with_are_the_orchestrators_fault():
+def test_parameters_that_nothing_can_be_computed_with_are_the_coordinators_fault():
     with engine_of(EmbeddedEngine, ANNOUNCEMENT.parameters, SETUP.vectors, clip_norm=1.0, timeout_sec=20.0) as engine:
         engine.start(np.zeros(10))
         engine._announced = Announcement(replace(ANNOUNCEMENT.parameters, lam=1e300), 0.0, None)
