@@ -48,9 +48,9 @@ def parameters(run: Run) -> np.ndarray:
 
 
 def test_names_are_few_and_all_there():
-    assert len(orchestrator.__all__) <= 15 and set(orchestrator.__all__) <= set(dir(coordinator))
+    assert len(orchestrator.__all__) <= 15 and set(orchestrator.__all__) <= set(dir(orchestrator))
     for name in orchestrator.__all__:
-        assert getattr(coordinator, name).__name__ == name
+        assert getattr(orchestrator, name).__name__ == name
     with pytest.raises(AttributeError, match="module 'orchestrator' has no attribute 'trian'"):
         _ = orchestrator.trian
 
