@@ -13,13 +13,14 @@ help:  ## this list
 demo: $(READY)  ## train on a synthetic graph over secret shares; leaves a run folder with plots
 	$(BIN)/safegnn train --preset demo
 
-test: $(READY)  ## all tests
-	$(BIN)/python -m pytest
+test: $(READY)  ## all tests, on two cores
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadscope
 
-lint: $(READY)  ## style, and who may import whom
+lint: $(READY)  ## style, who may import whom, and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/mypy
 
 bench: $(READY)  ## wall time of 500 rounds and what secret sharing adds; one aggregation by size, and over a slow line
 	$(BIN)/python benchmarks/training.py

@@ -24,7 +24,7 @@ __all__ = ["EmbeddedServer"]
 
 
 class EmbeddedServer(Server):
-    """Computes a round by the protocols of `program`, with correlations from a pool."""
+    """Computes a round by the protocols of `aggregation`, with correlations from a pool."""
 
     def setup(self, order: Setup, peer: Channel, supply: Channel) -> None:
         super().setup(order, peer, supply)
