@@ -119,7 +119,7 @@ def test_version_and_licence_are_the_packages_everywhere():
     assert f"\n## {project['version']}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
+PAGES = [str(page.relative_to(ROOT)) for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))]
 YOURS = {"orchestrator/methods/fedprox.py", "third_party/MP-SPDZ/compile.py"}
 """What the pages tell a reader to write or install."""
 

@@ -1,6 +1,6 @@
 """The embedded engine's other part in a client's process: open both servers' answers and add them.
 
-It is the one place where a personalised model becomes known. What the two shares show together: see `server.aggregation`.
+It is the one place where a personalised model becomes known. What both shares show together: see `server.aggregation`.
 """
 
 from __future__ import annotations

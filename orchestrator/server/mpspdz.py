@@ -1,6 +1,6 @@
 """One aggregation server that computes with MP-SPDZ, as a process: `python -m` this module.
 
-Parties, adversary: as in the embedded engine's `aggregation`; in addition MP-SPDZ's own, semi-honest with one corruption
+Parties, adversary: as in the embedded `aggregation`; in addition MP-SPDZ's own, semi-honest with one corruption
 (`semi2k`), or with a dealer that colludes with neither server (`dealer-ring`). This process opens its envelopes and
 hands its shares to a party of its own as that party's share file, so that no private input costs communication, and
 reads its share of the result back. With `assisted` the parties compute the factors s_i only, and the servers open
