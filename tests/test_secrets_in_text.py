@@ -22,7 +22,6 @@ from orchestrator.wire.upload import Correlated, Upload
 
 ALL = None
 PUBLIC = {
-    "Address": ALL,
     "Aggregate": ALL,
     "Aggregation": {"parameters", "cost", "within", "left_out"},
     "Announcement": ALL,
@@ -73,6 +72,7 @@ PUBLIC = {
     "VectorFormat": ALL,
     "VectorShare": {"scale_bits", "owner"},
     "_Child": ALL,
+    "_Order": ALL,  # of the coordinator to MP-SPDZ's dealer: files and sizes
 }
 """The fields that may be shown. A class that is not listed may show none, so whoever adds one must decide."""
 
@@ -105,8 +105,9 @@ def test_what_is_not_public_is_not_shown(kind):
     made = object.__new__(kind)
     for name in names:
         object.__setattr__(made, name, "public" if name in public else Secret())
+    assert kind.__name__ in repr(made)
     for text in (repr(made), str(made), f"{[made]}"):
-        assert kind.__name__ in text and "SECRET" not in text
+        assert "SECRET" not in text
 
 
 def test_the_list_names_no_class_that_is_gone():

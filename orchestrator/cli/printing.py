@@ -14,18 +14,20 @@ from rich.table import Table
 
 __all__ = ["flatten", "note", "plain", "print_json", "print_rows", "progress", "say", "tell"]
 
-_log = Console(stderr=True, highlight=False, markup=False, emoji=False)
-_out = Console(highlight=False, markup=False, emoji=False)
+
+def _console(stderr: bool = False) -> Console:
+    """As wide as the terminal is now."""
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def say(what: RenderableType) -> None:
     """On standard output; text is not wrapped."""
-    _out.print(what, soft_wrap=isinstance(what, str))
+    _console().print(what, soft_wrap=isinstance(what, str))
 
 
 def note(text: str) -> None:
     """On standard error."""
-    _log.print(text, soft_wrap=True)
+    _console(stderr=True).print(text, soft_wrap=True)
 
 
 def tell(text: str) -> None:
@@ -53,7 +55,8 @@ def progress(total: int) -> Iterator[Callable[[str, Any], None]]:
 
     last_round = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn(), last_round)
-    with Progress(*columns, console=_log, disable=not _log.is_terminal) as bar:
+    log = _console(stderr=True)
+    with Progress(*columns, console=log, disable=not log.is_terminal) as bar:
         task, done = bar.add_task("starting", total=total), 0
 
         def advance(run: str, result: Any) -> None:
@@ -65,7 +68,7 @@ def progress(total: int) -> Iterator[Callable[[str, Any], None]]:
             text += f"{sum(cost.online_bytes) / 1000:.1f} kB"
             text = f"{run}  {text}" if run else text
             bar.update(task, completed=done, description=text)
-            if not _log.is_terminal and (done % max(1, total // 10) == 0 or done == result.round == 1):
+            if not log.is_terminal and (done % max(1, total // 10) == 0 or done == result.round == 1):
                 tell(f"round {done}/{total}  {text}")
 
         yield advance

@@ -46,7 +46,7 @@ def test_bench_of_a_preset_leaves_the_table_beside_the_papers(safegnn, installed
         ("mpspdz", "semi2k", "ot"),
         ("mpspdz", "dealer-ring", "dealer"),
     ]
-    assert all(record.keys() == KEYS and record["cohort"] == 3 and record["repeats"] == 2 for record in records)
+    assert all(record.keys() == KEYS and record["cohort"] == 10 and record["repeats"] == 2 for record in records)
     folder = Path(err.splitlines()[-1].removeprefix("table and chart: "))
     assert folder.parent == Path("runs") and (folder / "environment.json").exists()
     text = (folder / "bench.md").read_text()

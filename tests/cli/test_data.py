@@ -20,7 +20,8 @@ def test_data_info_describes_a_graph(safegnn):
 
 
 def test_data_info_of_many_classes_without_groups(safegnn, real_data):
-    cora = ("--set", "data.name=cora", "--set", "clients={partition: disjoint, count: 5}", "--data-dir")
+    cora = ("--set", "data.name=cora", "--set", "clients={partition: disjoint, count: 5}")
+    cora = (*cora, "--set", "federation.cohort=5", "--data-dir")
     status, out, err = safegnn("data", "info", *cora, str(real_data("planetoid")), "--json")
     facts = json.loads(out, parse_constant=pytest.fail)
     assert (status, err) == (0, "")

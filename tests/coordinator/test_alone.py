@@ -11,6 +11,7 @@ from orchestrator.config import load_config
 from orchestrator.coordinator.alone import NoEngine
 from orchestrator.coordinator.engine import Aggregation, RoundCost
 from orchestrator.coordinator.factory import create_engine
+from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.methods.base import LocalUpdate
@@ -19,6 +20,7 @@ from orchestrator.wire.message import Place
 from tests.class_graphs import class_graph
 
 LOCAL = ("method.name=local", "model.name=gcn-classifier", "evaluation.where=clients")
+PLAN = RoundPlan.of(load_config(overrides=LOCAL))
 
 
 @pytest.mark.parametrize("engine", ["plaintext", "embedded", "mpspdz"])
@@ -27,14 +29,14 @@ def test_local_training_has_it_whatever_the_engine(engine):
 
 
 def test_what_it_makes_of_an_update_is_nothing():
-    engine = NoEngine()
+    engine = NoEngine(PLAN)
     encoder = pickle.loads(pickle.dumps(engine.encoder))
     assert encoder(LocalUpdate(np.ones(3), 1.0, {"embedding": np.ones(2)}), Place(1, 0, 5)) is None
     assert encoder(LocalUpdate(np.full(3, np.nan), np.inf, {}), Place(1, 0, 5), b"key") is None
 
 
 def test_a_round_releases_nothing_and_costs_nothing():
-    with NoEngine() as engine:
+    with NoEngine(PLAN) as engine:
         engine.start(np.ones(4))
         for number, cohort in ((1, [3, 1]), (2, [])):
             engine.prepare(number, len(cohort))
@@ -55,7 +57,7 @@ def test_in_the_round_loop_no_upload_holds_anything_and_clients_learn(tiny, tmp_
         tmp_path, *LOCAL, "federation={rounds: 6, cohort: 4}", "method.local_epochs=5", "clients.partition=disjoint"
     )
     folder = RunFolder.create(config)
-    model = train(config, folder, audit=True, graph=graph, engine=Watched())
+    model = train(config, folder, audit=True, graph=graph, engine=Watched(RoundPlan.of(config)))
     assert [(number, upload) for number, _, upload in seen] == [(k, None) for k in range(1, 7) for _ in range(4)]
     costs = folder.costs()
     assert all(row[key] == 0 for row in costs for key in row if key not in ("round", "training_seconds"))

@@ -91,11 +91,13 @@ def test_the_stand_in_of_a_preset_takes_its_place_and_other_presets_stay(tmp_pat
     expected = load_config(("synthetic-pokec-n", "reference"), None, [nowhere, "federation.rounds=7"])
     assert config == expected and config.data.name == "synthetic" and config.federation.rounds == 7
     assert said.endswith("; the synthetic stand-in takes its place") and str(tmp_path) in said
-    assert configuration("table2", (), None, [nowhere])[0] == load_config(("synthetic-pokec-n",), None, [nowhere])
+    assert configuration("table2", (), None, [nowhere])[0] == load_config(
+        ("synthetic-pokec-n", "paper"), None, [nowhere]
+    )
 
 
 def test_data_that_are_there_are_taken():
-    assert configuration("table2", ("synthetic",)) == (load_config(("synthetic",)), "")
+    assert configuration("table2", ("synthetic",)) == (load_config(("synthetic", "paper")), "")
 
 
 @pytest.mark.parametrize(
