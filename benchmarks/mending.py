@@ -44,7 +44,7 @@ def accuracy(config: Config, truth: bool) -> tuple[float, float]:
     clients = [create(part, config, c) for c, part in enumerate(parts)]
     if truth:
         for c, client in enumerate(clients):
-            client._see(truly_mended(graph, parts[c], parts.nodes(c)))
+            client.see(truly_mended(graph, parts[c], parts.nodes(c)))
     model, best, at_best = clients[0].network.initial_parameters(config.seed), -1.0, 0.0
     for _ in range(config.federation.rounds):
         model = model - np.mean([client.train(model).delta for client in clients], axis=0)

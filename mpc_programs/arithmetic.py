@@ -31,7 +31,18 @@ import math
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["CLAMP", "EXP_MAX", "WIDE", "clip_factors", "divide", "exp", "maximum", "softmax", "thresholds"]
+__all__ = [
+    "CLAMP",
+    "EXP_MAX",
+    "WIDE",
+    "clip_factors",
+    "divide",
+    "exp",
+    "maximum",
+    "softmax",
+    "softmax_error_ulp",
+    "thresholds",
+]
 
 CLAMP = 24.0
 """Scores that lie further below the maximum count as this far below: e^-24 < 2^-34, under half an ulp."""
@@ -190,6 +201,19 @@ async def softmax(ops: Any, x: Vector, low: float, high: float) -> Vector:
     distance = distance - excess
     e = await exp(ops, distance, -CLAMP, 0.0)
     return await divide(ops, e, ops.sums(e, 1), 1.0, float(q))
+
+
+def softmax_error_ulp(cohort: int, gain: float = 1.0) -> float:
+    """Bound on the sum of |error| of q = `cohort` weights on shares that a softmax of scores makes, in ulp.
+
+    64 ulp each, and common errors: the softmax's sum moves all weights by a common factor, q ulp in total; errors of
+    the scores, where these are made of softmaxes too, below `gain` (64 + q) ulp, move the weights by no more than that
+    in total (docs/privacy.md, (8)).
+
+    Args:
+        gain: `RoundParameters.gain`.
+    """
+    return 64 * cohort + cohort + gain * (64 + cohort)
 
 
 def thresholds(largest: float) -> int:

@@ -1,6 +1,7 @@
 """The aggregation rules: from the clients' secret scores to the secret factors s_i of w_new = w - sum_i s_i Delta_i.
 
-A rule names the scores that it takes, with their public ranges, and computes weights: ones that sum to one, or, where
+A rule names the scores that it takes, with their public ranges, computes weights, and says what fixed-point arithmetic
+may put them off by. Weights are ones that sum to one, or, where
 the round's parameters say how many clients are expected, ones that each depend on their own client alone. Clipping is
 common to these rules and multiplies the weights. A personal rule has a row of weights s_ij for every client i, which
 gets w - sum_j s_ij Delta_j for itself, unclipped. Adding a rule means one coroutine and one entry in `RULES`.
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from mpc_programs.arithmetic import clip_factors, exp, softmax
+from mpc_programs.arithmetic import clip_factors, exp, softmax, softmax_error_ulp
 from mpc_programs.fixed_denominator import FixedDenominator
 from mpc_programs.lockstep import Protocol, gather
 from mpc_programs.similarity import Similarity
@@ -89,15 +90,20 @@ class Range(NamedTuple):
 class Rule:
     """Score ranges by name, and the coroutine that turns the scores into weights.
 
+    How far one client can move what a rule computes is in `orchestrator.privacy.sensitivity`.
+
     Attributes:
         ranges: of the scores that the rule takes.
         weights: from a vector for each score to that of the weights. Scores of size k are k q numbers: the first
             coordinate of all q clients, then the second, and so on.
+        error_ulp: bound on the sum of |error| of one model's weights on shares, in units of 2^-32, the scalars' last
+            place, against float64 for scores in their ranges.
         personal: whether every client has weights of its own: q times q of them, those of client 0 first.
     """
 
     ranges: Callable[[RoundParameters], dict[str, Range]]
     weights: Callable[[Any, RoundParameters, Mapping[str, Any]], Protocol]
+    error_ulp: Callable[[RoundParameters], float]
     personal: bool = False
 
 
@@ -118,6 +124,13 @@ async def _f2gnn(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any
     return await softmax(ops, score, 1.0 / tau, (lam + math.e) / tau)
 
 
+def _f2gnn_error_ulp(parameters: RoundParameters) -> float:
+    """Of nested softmaxes, or of q weights that each depend on their own client alone."""
+    if parameters.expected is not None:
+        return parameters.cohort * parameters.fixed_denominator.error_ulp
+    return softmax_error_ulp(parameters.cohort, parameters.gain)
+
+
 async def _fedavg(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any]) -> Any:
     """The plain mean of the cohort, as in F2GNN's and FED-PUB's baselines: sizes of clients stay with the clients."""
     return ops.constants([1.0 / (parameters.expected or parameters.cohort)] * parameters.cohort)
@@ -129,9 +142,16 @@ async def _fedpub(ops: Any, parameters: RoundParameters, scores: Mapping[str, An
 
 
 RULES: dict[str, Rule] = {
-    "f2gnn": Rule(lambda p: {"balance": Range(0.0, 1.0), "fairness": Range(0.0, p.fairness_max)}, _f2gnn),
-    "fedavg": Rule(lambda p: {}, _fedavg),
-    "fedpub": Rule(lambda p: {"embedding": Range(-1.0, 1.0, p.embedding)}, _fedpub, personal=True),
+    "f2gnn": Rule(
+        lambda p: {"balance": Range(0.0, 1.0), "fairness": Range(0.0, p.fairness_max)}, _f2gnn, _f2gnn_error_ulp
+    ),
+    "fedavg": Rule(lambda p: {}, _fedavg, lambda p: p.cohort),
+    "fedpub": Rule(
+        lambda p: {"embedding": Range(-1.0, 1.0, p.embedding)},
+        _fedpub,
+        lambda p: p.similarities.error_ulp,
+        personal=True,
+    ),
 }
 
 

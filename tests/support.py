@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from mpc_programs.arithmetic import softmax_error_ulp
 from mpc_programs.lockstep import run, run_pair
 from mpc_programs.rules import RoundParameters
 from orchestrator.coordinator.round_plan import Noise, RoundPlan
-from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat, decode_scalars, encode_scalars
+from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat, clip_error, decode_scalars, encode_scalars
 from orchestrator.mpc.offline.correlations import Batch, Tally, deal
 from orchestrator.mpc.prg import Prg
 from orchestrator.mpc.ring import MASK128, pack_bits, unpack_bits
@@ -84,6 +85,12 @@ def compute(protocol, *inputs):
 
 _FORMAT = VectorFormat(25, 32, 6)
 _PLAN = ("clip_norm", "noise_stddev", "count_stddev", "program", "protocol", "min_cohort")
+
+
+def f2gnn_bound(vectors: VectorFormat, cohort: int, largest_coordinate: float, gain: float = 1.0) -> float:
+    """On a released coordinate's error after a round of F2GNN with clipping."""
+    factors = softmax_error_ulp(cohort, gain) * 2.0**-SCALAR_BITS + clip_error(cohort)
+    return vectors.error_bound(cohort, largest_coordinate, factors)
 
 
 def round_plan(

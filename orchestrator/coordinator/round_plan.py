@@ -27,7 +27,7 @@ from orchestrator.mpc.fixed_point import (
 )
 from orchestrator.privacy.plan import PrivacyPlan, server_stddev
 from orchestrator.privacy.quantile import COUNT_SENSITIVITY
-from orchestrator.privacy.sensitivity import check_fixed_denominator, fixed_weight, l2_sensitivity, weights_error
+from orchestrator.privacy.sensitivity import bounds_of, l2_sensitivity, weights_error
 from orchestrator.registry import METHODS
 
 __all__ = ["HIDING_COHORT", "Noise", "RoundPlan", "Terms"]
@@ -290,8 +290,8 @@ class RoundPlan:
 
         MP-SPDZ's `assisted` and `scalar-first` keep the embedded engine's. Its `faithful` rounds at 2^-16: the factors
         as measured, the updates once when they enter and once in each of two products, weights adding up to one.
-        By `VectorFormat.error_bound`, from the sum of the factors' errors: of FED-PUB's personal models
-        `Similarity.error_ulp`, of other rules that of the weights and `clip_error`. The embedded engine's `faithful`
+        By `VectorFormat.error_bound`, from the sum of the factors' errors: the rule's own, `Rule.error_ulp`, and
+        `clip_error` except under personal rules, which do not clip. The embedded engine's `faithful`
         also truncates elements, when they are lifted, clipped and then weighed, and their sum: (q + 2) 2^-32 +
         2^-model_bits more.
 
@@ -299,17 +299,13 @@ class RoundPlan:
             cohort: how many clients take part.
             largest_coordinate: of their updates, in size.
         """
-        parameters, vectors = self.rule, self.vectors
-        if parameters.personal:
-            error_ulp = replace(parameters, cohort=max(1, cohort)).similarities.error_ulp
-            return vectors.error_bound(cohort, largest_coordinate, factors=error_ulp * 2.0**-SCALAR_BITS)
-        if parameters.expected is None:
-            total, weights = 1.0, weights_error(parameters, cohort)
-        else:
-            weight, error = fixed_weight(parameters)
-            total, weights = cohort * weight, cohort * error
-        factors = weights + clip_error(cohort, total)
-        bound = vectors.error_bound(cohort, largest_coordinate, factors=factors, total=total)
+        parameters, vectors = replace(self.rule, cohort=max(1, cohort)), self.vectors
+        factors, total = weights_error(parameters), 1.0
+        if parameters.expected is not None:
+            total = cohort * bounds_of(parameters).own(parameters)[0]
+        if not parameters.personal:
+            factors += clip_error(cohort, total)
+        bound = vectors.error_bound(cohort, largest_coordinate, factors, total)
         if self.program == "faithful" and self.engine == "mpspdz":
             factor = (1 + parameters.gain) * _FAITHFUL_FACTOR_ULP
             bound += (cohort * largest_coordinate * factor + 3 * cohort) * 2.0**-FAITHFUL_BITS
@@ -344,6 +340,7 @@ def _parameters(config: Config, vectors: VectorFormat) -> RoundParameters | None
     if RULES[rule].personal:
         _check_personal(config)
     fixed = config.federation.sampling == "poisson" and config.privacy.sensitivity == "bounded_weights"
+    fixed = fixed and not RULES[rule].personal
     parameters = RoundParameters(
         rule=rule,
         cohort=config.federation.cohort,
@@ -351,7 +348,8 @@ def _parameters(config: Config, vectors: VectorFormat) -> RoundParameters | None
         expected=config.federation.cohort if fixed else None,
         **config.method.rule_parameters(config.model),
     )
-    check_fixed_denominator(parameters)
+    if parameters.expected is not None:
+        bounds_of(parameters).own(parameters)  # names the setting that a fixed denominator cannot be computed with
     return parameters
 
 

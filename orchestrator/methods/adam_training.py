@@ -51,12 +51,12 @@ class AdamTraining(LocalMethod):
         assert isinstance(config.method, AdamSettings)
         self.config, self.settings = config, config.method
         self.client = client
-        self._see(graph)
+        self.see(graph)
         self._participations = 0
         self._moments: dict[str, Tensor] = {}
         self._trained: np.ndarray | None = None
 
-    def _see(self, graph: Graph) -> None:
+    def see(self, graph: Graph) -> None:
         """Learn from this graph, whose first nodes are those of the client's own."""
         self.network = create_network(graph.num_features, graph.classes, self.config.model)
         self.tensors = self.network.tensors(graph)
@@ -65,17 +65,17 @@ class AdamTraining(LocalMethod):
         self.labels = self.network.targets(graph.labels[nodes])
 
     @classmethod
-    def _start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
+    def start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
         """The vectors from which the epochs start, float64, shape (b, e); here all are the released global model."""
         return np.broadcast_to(parameters, (len(batch.clients), len(parameters)))
 
     @classmethod
-    def _objective(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
+    def objective(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
         """What an epoch minimises: the sum of the clients' losses. Args: trained: float32, shape (b, e)."""
-        return cls._loss(batch, batch.logits(trained, noises))
+        return cls.loss(batch, batch.logits(trained, noises))
 
     @classmethod
-    def _loss(cls, batch: Batch[Self], logits: Tensor) -> Tensor:
+    def loss(cls, batch: Batch[Self], logits: Tensor) -> Tensor:
         """The sum of the clients' losses of their predictions; here each is the mean cross-entropy.
 
         Args:
@@ -85,19 +85,19 @@ class AdamTraining(LocalMethod):
         return sum_up([client.network.loss(z, client.labels) for z, client in pairs])
 
     @classmethod
-    def _after_step(cls, batch: Batch[Self], trained: Tensor) -> None:
+    def after_step(cls, batch: Batch[Self], trained: Tensor) -> None:
         """Called after every step of Adam; may change `trained`, shape (b, e), in place."""
 
     @classmethod
-    def _scores(cls, batch: Batch[Self], trained: Tensor) -> Sequence[Mapping[str, float | np.ndarray]]:
+    def scores(cls, batch: Batch[Self], trained: Tensor) -> Sequence[Mapping[str, float | np.ndarray]]:
         """The scores of every update, once training is over; here none. Args: trained: shape (b, e)."""
         return [{} for _ in batch.clients]
 
-    def _scores_untrained(self, local: np.ndarray) -> Mapping[str, float | np.ndarray]:
+    def scores_untrained(self, local: np.ndarray) -> Mapping[str, float | np.ndarray]:
         """The scores of a client without training nodes, whose local model is the given one, float64, shape (d,)."""
         return {}
 
-    def _finish(self, trained: np.ndarray) -> None:
+    def finish(self, trained: np.ndarray) -> None:
         """Called with what was trained, float64, shape (e,); (d,) of a client without training nodes."""
 
     def train(self, parameters: np.ndarray) -> LocalUpdate:
@@ -113,14 +113,14 @@ class AdamTraining(LocalMethod):
             if client in fitted:
                 trained, scores = fitted[client]
             else:
-                trained = client._start_untrained(parameters)
-                scores = client._scores_untrained(trained)
+                trained = client.start_untrained(parameters)
+                scores = client.scores_untrained(trained)
             if client.config.evaluation.model == "trained":
                 client._trained = trained.copy()
-            client._finish(trained)
+            client.finish(trained)
             delta = parameters - trained[: len(parameters)]
             norm = float(np.linalg.norm(delta))
-            noisy = client.config.privacy.noise_multiplier > 0  # then no update is refused, see `engines.admission`
+            noisy = client.config.privacy.noise_multiplier > 0  # then no update is refused, see `client.admission`
             if not noisy and not all(np.isfinite(value).all() for value in (norm, *scores.values())):
                 raise RangeError(
                     f"client {client.client}: its local model is not finite after training; "
@@ -129,7 +129,7 @@ class AdamTraining(LocalMethod):
             updates.append(LocalUpdate(delta, norm, scores))
         return updates
 
-    def _start_untrained(self, parameters: np.ndarray) -> np.ndarray:
+    def start_untrained(self, parameters: np.ndarray) -> np.ndarray:
         """The local model of a client without training nodes."""
         return parameters.copy()
 
@@ -138,10 +138,10 @@ class AdamTraining(LocalMethod):
         """What each client trained, float64, shape (e,), and its scores."""
         clients, method = batch.clients, batch.clients[0].settings
         noises = [seeded_generator(c.config.seed, "train", c.client, c._participations) for c in clients]
-        trained = torch.tensor(cls._start(batch, parameters, noises), dtype=torch.float32, requires_grad=True)
+        trained = torch.tensor(cls.start(batch, parameters, noises), dtype=torch.float32, requires_grad=True)
         moments = [client._take_moments(trained.shape[1]) for client in clients]
         for _ in range(method.local_epochs):
-            (gradients,) = torch.autograd.grad(cls._objective(batch, trained, noises), trained)
+            (gradients,) = torch.autograd.grad(cls.objective(batch, trained, noises), trained)
             adam(
                 list(trained.detach().unbind()),
                 list(gradients.unbind()),
@@ -158,8 +158,8 @@ class AdamTraining(LocalMethod):
                 eps=1e-8,
                 maximize=False,
             )
-            cls._after_step(batch, trained.detach())
-        return list(zip(trained.detach().double().numpy(), cls._scores(batch, trained.detach()), strict=True))
+            cls.after_step(batch, trained.detach())
+        return list(zip(trained.detach().double().numpy(), cls.scores(batch, trained.detach()), strict=True))
 
     def predict(self, parameters: np.ndarray, own: bool) -> np.ndarray:
         vector = self._trained if own and self._trained is not None else parameters

@@ -48,9 +48,9 @@ class F2GNN(AdamTraining):
         self._last_penalty = 0.0
 
     @classmethod
-    def _start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
+    def start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
         """``(1 - js) w_local + js w`` (line 30) for the clients that have a previous model."""
-        starts = super()._start(batch, parameters, noises)
+        starts = super().start(batch, parameters, noises)
         previous = {i: client._local for i, client in enumerate(batch.clients) if client._local is not None}
         if not previous:
             return starts
@@ -69,13 +69,13 @@ class F2GNN(AdamTraining):
         return starts
 
     @classmethod
-    def _loss(cls, batch: Batch[Self], logits: Tensor) -> Tensor:
+    def loss(cls, batch: Batch[Self], logits: Tensor) -> Tensor:
         """Cross-entropy plus alpha times the penalty (line 33)."""
         method, penalties = batch.clients[0].settings, cls._penalties(batch, logits)
         if method.score_from == "last_epoch":
             for client, penalty in zip(batch.clients, penalties, strict=True):
                 client._last_penalty = float(penalty.detach())
-        return super()._loss(batch, logits) + method.alpha * sum_up(penalties)
+        return super().loss(batch, logits) + method.alpha * sum_up(penalties)
 
     @classmethod
     def _penalties(cls, batch: Batch[Self], logits: Tensor) -> list[Tensor]:
@@ -83,12 +83,12 @@ class F2GNN(AdamTraining):
         probabilities = batch.each(torch.sigmoid(logits / batch.clients[0].settings.tau_fair))
         return [gaps(p, client._coefficients).sum() for p, client in zip(probabilities, batch.clients, strict=True)]
 
-    def _finish(self, trained: np.ndarray) -> None:
+    def finish(self, trained: np.ndarray) -> None:
         if self.settings.stateful:
             self._local = trained.copy()
 
     @classmethod
-    def _scores(cls, batch: Batch[Self], trained: Tensor) -> list[Mapping[str, float]]:
+    def scores(cls, batch: Batch[Self], trained: Tensor) -> list[Mapping[str, float]]:
         if batch.clients[0].settings.score_from == "last_epoch":
             penalties: Sequence[float | Tensor] = [client._last_penalty for client in batch.clients]
         else:
@@ -98,7 +98,7 @@ class F2GNN(AdamTraining):
             for client, penalty in zip(batch.clients, penalties, strict=True)
         ]
 
-    def _scores_untrained(self, local: np.ndarray) -> Mapping[str, float]:
+    def scores_untrained(self, local: np.ndarray) -> Mapping[str, float]:
         return {"balance": self._balance, "fairness": 0.0}
 
     def _fairness(self, penalty: float) -> float:

@@ -59,16 +59,16 @@ class FedPub(Alone):
         self._pulled = False
 
     @classmethod
-    def _start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
+    def start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
         """The personalised model, and below it the mask."""
-        models = super()._start(batch, parameters, noises)
+        models = super().start(batch, parameters, noises)
         return np.concatenate([models, np.stack([client._mask for client in batch.clients])], axis=1)
 
     @classmethod
-    def _objective(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
+    def objective(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
         method, size = batch.clients[0].settings, batch.network.size
         models = torch.stack([client._effective(row) for client, row in zip(batch.clients, trained, strict=True)])
-        total = cls._loss(batch, batch.logits(models, noises))
+        total = cls.loss(batch, batch.logits(models, noises))
         if method.penalty_step == "gradient":
             for client, row in zip(batch.clients, trained, strict=True):
                 total = total + method.mask_penalty * row[size:].abs().sum()
@@ -77,7 +77,7 @@ class FedPub(Alone):
         return total
 
     @classmethod
-    def _after_step(cls, batch: Batch[Self], trained: Tensor) -> None:
+    def after_step(cls, batch: Batch[Self], trained: Tensor) -> None:
         """The penalties' proximal steps, of the length of Adam's (Parikh and Boyd, 2014, sections 6.1.1 and 6.5.2).
 
         With t the learning rate every mask entry moves t lambda_1 towards 0, at most to 0, and theta becomes
@@ -105,7 +105,7 @@ class FedPub(Alone):
         factors = torch.ones_like(model).index_copy(0, self._masked, mask)
         return model * factors
 
-    def _finish(self, trained: np.ndarray) -> None:
+    def finish(self, trained: np.ndarray) -> None:
         self._own, mask = np.split(trained, [self.network.size])
         self._mask = mask if len(mask) else self._mask  # a client without training nodes trains no mask
 
@@ -118,14 +118,14 @@ class FedPub(Alone):
         return self._effective(both, self.settings.mask_threshold)
 
     @classmethod
-    def _scores(cls, batch: Batch[Self], trained: Tensor) -> list[Mapping[str, np.ndarray]]:
+    def scores(cls, batch: Batch[Self], trained: Tensor) -> list[Mapping[str, np.ndarray]]:
         threshold = batch.clients[0].settings.mask_threshold
         return [
             {"embedding": client._embedding(client._effective(row, threshold))}
             for client, row in zip(batch.clients, trained, strict=True)
         ]
 
-    def _scores_untrained(self, local: np.ndarray) -> Mapping[str, np.ndarray]:
+    def scores_untrained(self, local: np.ndarray) -> Mapping[str, np.ndarray]:
         return {"embedding": self._embedding(self._predicting(local))}
 
     def _embedding(self, model: Tensor) -> np.ndarray:

@@ -24,13 +24,13 @@ class Alone(AdamTraining):
         self._own: np.ndarray | None = None
 
     @classmethod
-    def _start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
-        return np.stack([client._start_untrained(parameters) for client in batch.clients])
+    def start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
+        return np.stack([client.start_untrained(parameters) for client in batch.clients])
 
-    def _start_untrained(self, parameters: np.ndarray) -> np.ndarray:
+    def start_untrained(self, parameters: np.ndarray) -> np.ndarray:
         return (parameters if self._own is None else self._own).copy()
 
-    def _finish(self, trained: np.ndarray) -> None:
+    def finish(self, trained: np.ndarray) -> None:
         self._own = trained.copy()
 
     def predict(self, parameters: np.ndarray, own: bool) -> np.ndarray:

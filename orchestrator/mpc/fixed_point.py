@@ -24,7 +24,6 @@ __all__ = [
     "clip_error",
     "decode_scalars",
     "encode_scalars",
-    "softmax_error",
 ]
 
 SCALAR_BITS = 32
@@ -40,22 +39,11 @@ LARGEST_COUNT_NOISE = 2.0 ** (63 - COUNT_BITS) / 40
 """Standard deviation of the noise of a count that fits there, 20 times over with both servers' noise together."""
 
 
-def softmax_error(cohort: int, gain: float = 1.0) -> float:
-    """Bound on the sum of |error| of F2GNN's q = `cohort` weights on shares (docs/privacy.md, (8)).
-
-    64 ulp each, and common errors: the outer softmax's sum moves all weights by a common factor, q ulp in total; errors
-    of the combined scores, below `gain` (64 + q) ulp, move the weights by no more than that in total.
-
-    Args:
-        gain: `RoundParameters.gain`.
-    """
-    return (64 * cohort + cohort + gain * (64 + cohort)) * 2.0**-SCALAR_BITS
-
-
 def clip_error(cohort: int, total: float = 1.0) -> float:
-    """Bound on what clipping adds to that sum: 25 ulp of weights that sum to `total`, and each product's rounding.
+    """Bound on what clipping adds to the sum of |error| of q = `cohort` weights (docs/privacy.md, (8)).
 
-    The 25 are 24 of the clip factor, and one of the norm's ratio to C: half for float64, half for its encoding.
+    25 ulp of weights that sum to `total`, and each product's rounding. The 25 are 24 of the clip factor, and one of the
+    norm's ratio to C: half for float64, half for its encoding.
     """
     return (25 * total + cohort) * 2.0**-SCALAR_BITS
 
@@ -199,9 +187,7 @@ class VectorFormat:
         self,
         cohort: int,
         largest_coordinate: float,
-        gain: float = 1.0,
-        *,
-        factors: float | None = None,
+        factors: float,
         total: float = 1.0,
     ) -> float:
         """Bound on |released - float64| per coordinate and round, without Gaussian noise.
@@ -210,11 +196,9 @@ class VectorFormat:
         rounding of the updates + float64's own rounding of the model + both servers' dither.
 
         Args:
-            gain: as in `softmax_error`.
-            factors: bound on the sum of |error| of all factors; None for that of F2GNN's weights, clipped.
+            factors: bound on the sum of |error| of all factors.
             total: the largest sum of factors.
         """
-        factors = softmax_error(cohort, gain) + clip_error(cohort) if factors is None else factors
         factors += cohort * 2.0**-self.weight_bits if self.weight_bits < SCALAR_BITS else 0.0
         rounding = total * 2.0 ** -(self.update_bits + 1)
         return largest_coordinate * factors + rounding + self.limit * 2.0**-52 + self.dither_bound

@@ -19,19 +19,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
 from mpc_programs.arithmetic import EXP_MAX
-from mpc_programs.rules import RoundParameters
+from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.errors import ConfigError
-from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat, clip_error, softmax_error
+from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat, clip_error
 
 __all__ = [
-    "check_fixed_denominator",
+    "BOUNDS",
+    "WeightBounds",
+    "bounds_of",
     "dropout_bound",
     "fixed_weight",
     "l2_sensitivity",
@@ -72,17 +74,41 @@ def l2_sensitivity(
     if mode == "bounded_weights" and (sampler == "poisson") != (parameters.expected is not None):
         raise ValueError("Expected fixed denominators exactly for Poisson cohorts with bounded weights.")
     least = q if least_cohort is None or sampler == "poisson" else max(1, least_cohort)
-    coupled = mode == "worst_case" or (sampler == "fixed" and (parameters.rule == "f2gnn" or least < q))
-    if coupled:
-        exact = 2.0 if mode == "worst_case" else dropout_bound(parameters, least)
+    if mode == "worst_case" or (sampler == "fixed" and (bounds_of(parameters).coupled or least < q)):
+        exact = 2.0 if mode == "worst_case" else bounds_of(parameters).replaced(parameters, least)
         # Every weight depends on every client, so in both worlds all q factors have errors of their own.
         # docs/privacy.md, (8): the weights' errors meet clipped updates, those of clip factors and products any.
         most = largest_cohort or q
         return clip_norm * (exact + 2 * weights_error(parameters, most)) + limit * 2 * (clip_error(most) + most * cut)
     # Here a client's factor depends on that client alone, so the others' errors cancel (docs/privacy.md, (9)).
-    largest, error = fixed_weight(parameters)
+    largest, error = bounds_of(parameters).own(parameters)
     one = clip_norm * (largest + error) + limit * (clip_error(1, largest) + cut)
     return one if sampler == "poisson" else 2 * one
+
+
+@dataclass(frozen=True)
+class WeightBounds:
+    """What is proven of a rule's weights; `BOUNDS` has those of each rule that has any.
+
+    Attributes:
+        coupled: whether a client's weight depends on what others of a cohort of fixed size say.
+        replaced: bound on ||sum gamma_i u_i - sum gamma'_i u'_i|| / C, where one client is replaced in a cohort of
+            which at least so many clients are left; given the round's public side and that number.
+        own: the largest weight, and its error on shares, where weights each depend on their own client alone: with
+            `RoundParameters.expected`, and of rules that are not coupled. Raises ConfigError, naming the setting at
+            fault.
+    """
+
+    coupled: bool
+    replaced: Callable[[RoundParameters, int], float]
+    own: Callable[[RoundParameters], tuple[float, float]]
+
+
+def bounds_of(parameters: RoundParameters) -> WeightBounds:
+    """Those of the round's rule. Raises ConfigError where nothing is proven of it."""
+    if parameters.rule not in BOUNDS:
+        raise ConfigError(f"privacy.sensitivity = bounded_weights: no bound is known for method.name {parameters.rule}")
+    return BOUNDS[parameters.rule]
 
 
 @lru_cache(maxsize=64)
@@ -92,32 +118,17 @@ def dropout_bound(parameters: RoundParameters, least: int) -> float:
     The replaced client may be among those that drop out before or after it is replaced; then one of the aggregates is
     that of one client fewer (docs/privacy.md, (7a)). Both worlds lack the same other clients.
     """
-    if parameters.rule == "fedavg":
-        return 2.0 / least
     sizes = [replace(parameters, cohort=size) for size in range(least, parameters.cohort + 1)]
     removed = [replacement_bound(size, removed=True) for size in sizes[1:]]
     return max([replacement_bound(sizes[0]), *removed])
 
 
 def fixed_weight(parameters: RoundParameters) -> tuple[float, float]:
-    """The largest weight, and its error on shares, of a rule whose weights each depend on their own client alone.
+    """F2GNN's largest weight, and its error on shares, where its denominators are fixed.
 
     Raises:
-        ConfigError: no bound is known, or `check_fixed_denominator` finds a setting at fault.
+        ConfigError: naming the setting, where an exponent is out of the arithmetic's range.
     """
-    if parameters.rule == "fedavg":
-        return 1.0 / (parameters.expected or parameters.cohort), _ULP
-    if parameters.rule == "f2gnn":
-        check_fixed_denominator(parameters)
-        rule = parameters.fixed_denominator
-        return rule.largest_weight, rule.error_ulp * _ULP
-    raise ConfigError(f"privacy.sensitivity = bounded_weights: no bound is known for method.name {parameters.rule}")
-
-
-def check_fixed_denominator(parameters: RoundParameters) -> None:
-    """Raises ConfigError, naming the setting, where an exponent is out of the arithmetic's range."""
-    if parameters.rule != "f2gnn" or parameters.expected is None:
-        return
     if parameters.fairness_max > EXP_MAX:
         raise ConfigError(
             f"method.score_max = {parameters.fairness_max:g}: expected at most {EXP_MAX:g} with Poisson sampling and "
@@ -129,6 +140,7 @@ def check_fixed_denominator(parameters: RoundParameters) -> None:
             f"method.tau = {parameters.tau:g} is too small for a fixed denominator: the largest weight would be "
             f"e^{largest:.3g} times the typical one; expected at most e^{EXP_MAX:g}"
         )
+    return parameters.fixed_denominator.largest_weight, parameters.fixed_denominator.error_ulp * _ULP
 
 
 def largest_weight(parameters: RoundParameters) -> float:
@@ -174,13 +186,20 @@ def replacement_bound(parameters: RoundParameters, removed: bool = False) -> flo
 
 
 def weights_error(parameters: RoundParameters, cohort: int | None = None) -> float:
-    """Bound on the sum of |error| of all weights on shares, where they sum to one: one ulp each, or `softmax_error`.
+    """Bound on the sum of |error| of all weights of a model on shares, by the rule's own `Rule.error_ulp`.
 
     Args:
         cohort: q; None for `parameters.cohort`.
     """
-    q = parameters.cohort if cohort is None else cohort
-    return q * _ULP if parameters.rule == "fedavg" else softmax_error(q, parameters.gain)
+    parameters = replace(parameters, cohort=parameters.cohort if cohort is None else cohort)
+    return RULES[parameters.rule].error_ulp(parameters) * _ULP
+
+
+BOUNDS = {
+    "f2gnn": WeightBounds(True, dropout_bound, fixed_weight),
+    "fedavg": WeightBounds(False, lambda p, least: 2.0 / least, lambda p: (1.0 / (p.expected or p.cohort), _ULP)),
+}
+"""By rule. One that is missing has a sensitivity with `worst_case` alone: what any weights have that sum to one."""
 
 
 def _inner(q: int, width: float) -> float:

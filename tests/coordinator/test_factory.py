@@ -16,6 +16,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.mpspdz.installation import PARTIES
 from orchestrator.privacy.sensitivity import dropout_bound
 from orchestrator.registry import METHODS
+from tests.support import f2gnn_bound
 
 
 @pytest.mark.parametrize(("name", "kind"), [("plaintext", PlaintextEngine), ("embedded", EmbeddedEngine)])
@@ -35,7 +36,7 @@ def test_mpspdz_takes_its_own_settings_and_the_bound_follows_its_program(standin
     assisted = load_config(overrides=[chosen, "engine.program=assisted"])
     assert RoundPlan.of(assisted).error_bound(3, 0.5) == RoundPlan.of(embedded).error_bound(3, 0.5)
     plan = RoundPlan.of(embedded)
-    assert plan.error_bound(3, 0.5) == plan.vectors.error_bound(3, 0.5, plan.rule.gain)
+    assert plan.error_bound(3, 0.5) == f2gnn_bound(plan.vectors, 3, 0.5, plan.rule.gain)
 
 
 def test_the_choices_are_those_that_exist():

@@ -22,7 +22,7 @@ from orchestrator.wire.envelope import Keypair, seal
 from orchestrator.wire.message import HEADER_BYTES, Header, Place, pack
 from orchestrator.wire.orders import Aggregate, Settle, Submit
 from orchestrator.wire.upload import share_update
-from tests.support import engine_of
+from tests.support import engine_of, f2gnn_bound
 
 FORMAT = VectorFormat(25, 32, 6)
 COHORT = (4, 7, 9, 11)
@@ -76,7 +76,7 @@ class Running:
         clip_norm = 1.0 if terms is None else terms.clip_norm
         expected = float64_aggregate(self.model, self.engine._parameters, clip_norm, rest)
         noise = 0.0 if terms is None else 20 * terms.noise_stddev
-        assert np.abs(result.parameters - expected).max() <= FORMAT.error_bound(max(1, len(rest)), 2.0) + noise
+        assert np.abs(result.parameters - expected).max() <= f2gnn_bound(FORMAT, max(1, len(rest)), 2.0) + noise
         self.model = result.parameters
         return result
 
@@ -195,7 +195,7 @@ def test_the_first_upload_of_a_client_counts(running):
     result = running.engine.aggregate(number, list(COHORT))
     expected = float64_aggregate(running.model, PARAMETERS, 1.0, plain)
     assert not result.left_out
-    assert np.abs(result.parameters - expected).max() <= FORMAT.error_bound(len(COHORT), 2.0)
+    assert np.abs(result.parameters - expected).max() <= f2gnn_bound(FORMAT, len(COHORT), 2.0)
     running.model = result.parameters
 
 

@@ -28,11 +28,11 @@ class FedProx(AdamTraining):
     settings: FedProxSettings
 
     @classmethod
-    def _start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
+    def start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
         batch.anchor = torch.tensor(parameters, dtype=torch.float32)
-        return super()._start(batch, parameters, noises)
+        return super().start(batch, parameters, noises)
 
     @classmethod
-    def _objective(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
+    def objective(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
         distance = (trained - batch.anchor).square().sum()  # of all clients of the batch together, as the loss is
-        return super()._objective(batch, trained, noises) + batch.clients[0].settings.mu / 2 * distance
+        return super().objective(batch, trained, noises) + batch.clients[0].settings.mu / 2 * distance

@@ -131,7 +131,7 @@ def test_gradients_of_both_penalties_are_those_of_the_formula_and_not_zero(lam1,
         if received:
             client.receive(anchor)
         variable = torch.tensor(trained[None], dtype=torch.float32, requires_grad=True)
-        value = FedPub._objective(Batch([client]), variable, None)
+        value = FedPub.objective(Batch([client]), variable, None)
         gradients[penalties] = torch.autograd.grad(value, variable)[0][0].numpy()
     variable = torch.tensor(trained, requires_grad=True)
     expected = objective(net, graph, *variable.split([size, len(trained) - size]))

@@ -45,7 +45,7 @@ def scores_of(rule, clients):
 
 
 def admissible(rule):
-    """What the settings and `check_fixed_denominator` let through."""
+    """What the settings and `fixed_weight` let through."""
     return rule.exponents[1] <= EXP_MAX and (rule.lam + math.e) / rule.tau < 1024
 
 

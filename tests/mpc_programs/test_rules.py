@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mpc_programs.lockstep import run_locally
-from mpc_programs.rules import RoundParameters, factors, score_names
-from orchestrator.mpc.fixed_point import clip_error, softmax_error
+from mpc_programs.rules import RULES, RoundParameters, factors, score_names
+from orchestrator.mpc.fixed_point import clip_error
 from orchestrator.mpc.float64 import Float64
 from orchestrator.server.aggregation import demand, secret_factors
 from tests.support import compute, share
@@ -60,7 +60,7 @@ def test_factors_agree(parameters, kind):
 
     secret, rounds = compute(program, share(stacked))
     q = parameters.cohort
-    assert np.abs(secret - expected).sum() < softmax_error(q, parameters.gain) + clip_error(q)
+    assert np.abs(secret - expected).sum() < RULES[parameters.rule].error_ulp(parameters) * 2.0**-32 + clip_error(q)
     wide = parameters.fairness_max > 4 and parameters.lam > 8
     assert rounds <= (100 if wide else 64)
 

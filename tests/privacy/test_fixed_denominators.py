@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpc_programs.rules import RoundParameters
+from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.coordinator.audit import float64_aggregate
 from orchestrator.errors import ConfigError
 from orchestrator.methods.base import LocalUpdate
@@ -64,7 +64,8 @@ def test_removing_a_client_of_a_poisson_cohort_moves_the_aggregate_by_at_most_th
     assert 0.999 * bound < worst <= bound
 
 
-def test_a_rule_without_a_proof_has_no_bounded_weights():
+def test_a_rule_without_a_proof_has_no_bounded_weights(monkeypatch):
+    monkeypatch.setitem(RULES, "median", RULES["f2gnn"])
     parameters = RoundParameters("median", 3)
     with pytest.raises(ConfigError, match=r"no bound is known for method\.name median"):
         l2_sensitivity(parameters, 1.0, FORMAT, "bounded_weights", "fixed")

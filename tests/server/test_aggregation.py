@@ -20,7 +20,7 @@ from orchestrator.server.aggregation import PROGRAMS, absorb, aggregate, demand,
 from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.message import Header
 from orchestrator.wire.upload import Layout, share_update, unpack_upload
-from tests.support import share
+from tests.support import f2gnn_bound, share
 
 FORMAT = VectorFormat(25, 32, 6)
 
@@ -91,8 +91,8 @@ def test_the_new_model_equals_float64_within_the_bound(q, rule, clip_norm, progr
     result = decode(shares)
     expected = float64_aggregate(model, parameters, clip_norm, uploads)
     largest = max(np.abs(upload.delta).max() for upload in uploads)
-    assert np.abs(result - expected).max() <= undithered(FORMAT.error_bound(q, largest))
-    assert FORMAT.error_bound(q, largest) < 2.0**-20
+    assert np.abs(result - expected).max() <= undithered(f2gnn_bound(FORMAT, q, largest))
+    assert f2gnn_bound(FORMAT, q, largest) < 2.0**-20
     assert rounds <= 64
 
 
@@ -164,7 +164,7 @@ def test_any_valid_format(q, bits, largest, seed):
     result = decode(round_on_shares(parameters, model, uploads, vectors=vectors)[0], vectors)
     expected = float64_aggregate(model, parameters, None, uploads)
     top = max(np.abs(upload.delta).max() for upload in uploads)
-    assert np.abs(result - expected).max() <= undithered(vectors.error_bound(q, top), vectors)
+    assert np.abs(result - expected).max() <= undithered(f2gnn_bound(vectors, q, top), vectors)
 
 
 def test_a_clipped_update_moves_the_model_by_at_most_the_clip_norm():
@@ -174,7 +174,7 @@ def test_a_clipped_update_moves_the_model_by_at_most_the_clip_norm():
         delta = np.zeros(d)
         delta[7] = norm
         result = decode(round_on_shares(parameters, np.zeros(d), [LocalUpdate(delta, norm, {})], clip_norm)[0])
-        bound = undithered(FORMAT.error_bound(1, norm))
+        bound = undithered(f2gnn_bound(FORMAT, 1, norm))
         assert np.linalg.norm(result) <= clip_norm + bound
         assert result[7] == pytest.approx(-min(norm, clip_norm), abs=bound)
 

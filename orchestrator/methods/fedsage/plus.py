@@ -65,7 +65,7 @@ class FedSagePlus(FedAvg):
     def _mend(self, owners: np.ndarray, features: np.ndarray) -> None:
         """Learn from the graph with these neighbours: int64, shape (g,), and float32, shape (g, f)."""
         self._generated = owners, features
-        self._see(mend(self._unmended, owners, features))
+        self.see(mend(self._unmended, owners, features))
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
