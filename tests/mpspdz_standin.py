@@ -65,12 +65,6 @@ index, q = int(sys.argv[sys.argv.index("-p") + 1]), int(sys.argv[-1].split("-")[
 home, me = Path(sys.argv[0]).parent, f"P{{index}}"
 def say(name):
     print((Path({str(RECORDED)!r}) / name).read_text(), flush=True)
-def once(name):
-    try:
-        (home / name).touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
 def result(ring_bits=128):
     name = f"Z2^{{ring_bits}}".encode()
     header = (len(name) + 4).to_bytes(8, "little") + name + ring_bits.to_bytes(4, "little")

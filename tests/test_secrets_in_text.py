@@ -18,7 +18,8 @@ from orchestrator.mpc.prg import Prg
 from orchestrator.mpc.shares import BitShare, ScalarShare, VectorShare
 from orchestrator.server.pool import Pool, Prepared
 from orchestrator.wire.envelope import Keypair
-from orchestrator.wire.upload import Correlated, Upload
+from orchestrator.wire.update import Correlated
+from orchestrator.wire.upload import Upload
 
 ALL = None
 PUBLIC = {

@@ -23,7 +23,8 @@ from orchestrator.mpc.openings import open_ring64
 from orchestrator.mpc.ring import MASK128, reduce64, truncate
 from orchestrator.mpc.shared_arithmetic import SharedArithmetic
 from orchestrator.mpc.shares import ScalarShare, VectorShare
-from orchestrator.wire.upload import Correlated, Upload
+from orchestrator.wire.update import Correlated
+from orchestrator.wire.upload import Upload
 
 __all__ = [
     "PROGRAMS",

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import astuple
 from typing import Any
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.errors import DisagreementError
-from orchestrator.mpc.offline.correlations import Batch, Demand
-from orchestrator.mpc.offline.generation import generate
-from orchestrator.mpc.offline.oblivious_transfer import OtExtension
+from orchestrator.mpc.offline.correlations import Demand
 from orchestrator.mpc.shared_arithmetic import SharedArithmetic
 from orchestrator.mpc.shares import VectorShare
 from orchestrator.server.aggregation import aggregate, demand
 from orchestrator.server.base import Present, Server, run_with
 from orchestrator.server.main import main
 from orchestrator.server.pool import Pool, Prepared
+from orchestrator.server.providers import provider_of
 from orchestrator.transport.channel import Channel
 from orchestrator.wire.orders import Prepare, Setup
 
@@ -28,10 +26,7 @@ class EmbeddedServer(Server):
 
     def setup(self, order: Setup, peer: Channel, supply: Channel) -> None:
         super().setup(order, peer, supply)
-        self._dealt = supply.peer == "dealer"
-        if not self._dealt:
-            supply.position.enter("preprocessing", 0)
-            self._transfers = run_with(OtExtension.create(), supply)
+        self._provider = provider_of(supply, self.index)
         self._pool: Pool[tuple[int, RoundParameters], Prepared] = Pool(self._make, "preprocessing")
 
     def prepare(self, order: Prepare) -> None:
@@ -75,26 +70,15 @@ class EmbeddedServer(Server):
         return prepared
 
     def _make(self, key: tuple[int, RoundParameters]) -> Prepared:
-        """Make a round's correlations with the other server, or fetch them from the dealer; runs in the pool's thread.
+        """A round's correlations; runs in the pool's thread.
 
         The first batch after the start may be that of any round: a run may have been resumed.
         """
-        (round, parameters), channel = key, self._supply
-        channel.position.enter("preprocessing", round)
-        started, before = time.perf_counter(), (channel.sent_bytes, channel.received_bytes)
-        needed = self._demand(parameters)
-        if self._dealt:
-            channel.send_message({"round": round, "demand": astuple(needed)})
-            message = channel.receive(needed.message_bytes(self.index))
-            try:
-                batch = Batch.from_dealer(needed, self.index, message)
-            except ValueError as error:
-                raise channel.error(DisagreementError, str(error)) from None
-            count = channel.received_bytes - before[1]
-        else:
-            batch = run_with(generate(self._transfers, self.index, needed), channel)
-            count = channel.sent_bytes - before[0]
-        return Prepared(batch, time.perf_counter() - started, count)
+        round, parameters = key
+        self._supply.position.enter("preprocessing", round)
+        started, before = time.perf_counter(), self._provider.bytes
+        batch = self._provider.make(round, self._demand(parameters))
+        return Prepared(batch, time.perf_counter() - started, self._provider.bytes - before)
 
     def _demand(self, parameters: RoundParameters) -> Demand:
         """What a round takes from preprocessing; that nothing can be computed with it is the coordinator's fault."""

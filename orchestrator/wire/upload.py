@@ -32,11 +32,12 @@ import numpy as np
 from mpc_programs.rules import RoundParameters, score_names
 from orchestrator.mpc.fixed_point import encode_scalars
 from orchestrator.mpc.prg import SEED_BYTES, Prg, fresh_seed
-from orchestrator.mpc.ring import MASK128, from_bytes128, to_bytes128
+from orchestrator.mpc.ring import from_bytes128
 from orchestrator.wire.envelope import SEAL_BYTES
 from orchestrator.wire.message import Header, message_bytes, pack, unpack
+from orchestrator.wire.update import CARRIERS, Correlated, complement
 
-__all__ = ["DIGEST_BYTES", "KEY_BYTES", "Correlated", "Layout", "Upload", "share_update", "unpack_upload"]
+__all__ = ["DIGEST_BYTES", "KEY_BYTES", "Layout", "Upload", "share_update", "unpack_upload"]
 
 KEY_BYTES = 32
 """Length of a reply key."""
@@ -79,34 +80,15 @@ class Layout:
         lengths = {"tag": TAG_BYTES, "seed": SEED_BYTES}
         if self.answered:
             lengths["reply_key"] = KEY_BYTES
-        if self.program == "assisted":
-            lengths["masked"] = 8 * self.parameters
+        lengths |= CARRIERS[self.program].common(self.parameters)
         if server == 1:
-            size = {"assisted": 8 * self.factors, "scalar-first": 8, "faithful": 16}[self.program]
-            lengths["product" if self.program == "assisted" else "share"] = size * self.parameters
+            lengths |= CARRIERS[self.program].last(self.parameters, self.factors)
             lengths["scalars"] = 16 * self.scores
         return lengths
 
     def envelope_bytes(self, server: int) -> int:
         """The exact length of the sealed upload to one server."""
         return message_bytes(self.fields(server)) + SEAL_BYTES
-
-
-@dataclass(frozen=True)
-class Correlated:
-    """One server's part of an update that comes with its own correlation; uint64 in Z_2^64.
-
-    Attributes:
-        masked: M = Delta + lam at `update_bits`, the same for both servers; shape (d,).
-        mask: share of lam; shape (d,).
-        factor_masks: share of a, one element for each secret scalar that the update meets; shape (n,).
-        products: share of a * lam; shape (n, d). Empty once they have been added to the round's sums.
-    """
-
-    masked: np.ndarray = field(repr=False)
-    mask: np.ndarray = field(repr=False)
-    factor_masks: np.ndarray = field(repr=False)
-    products: np.ndarray = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -144,28 +126,14 @@ def share_update(
     d, k = layout.parameters, layout.scores
     if len(update) != d or len(scores) != k or len(reply_key) != KEY_BYTES * layout.answered:
         raise ValueError(f"Expected d={d}, k={k} and {'a' if layout.answered else 'no'} reply key, as the layout has.")
-    tag, prg, parts = secrets.token_bytes(TAG_BYTES), Prg(seeds[0]), dict[str, bytes]()
-    if layout.program == "assisted":
-        other = Prg(seeds[1])
-        mask, factor_masks = prg.uint64(d), prg.uint64(layout.factors)
-        mask, factor_masks = mask + other.uint64(d), factor_masks + other.uint64(layout.factors)
-        parts["masked"] = (update + mask).astype("<u8").tobytes()
-        parts["product"] = b"".join([(one * mask - prg.uint64(d)).astype("<u8").tobytes() for one in factor_masks])
-    elif layout.program == "scalar-first":
-        parts["share"] = (update - prg.uint64(d)).astype("<u8").tobytes()
-    else:
-        parts["share"] = _complement(update.view(np.int64).tolist(), prg.ring128(d))
-    parts["scalars"] = _complement(encode_scalars(scores), prg.ring128(k))
+    tag, prg = secrets.token_bytes(TAG_BYTES), Prg(seeds[0])
+    parts = CARRIERS[layout.program].split(update, layout.factors, prg, Prg(seeds[1]))
+    parts["scalars"] = complement(encode_scalars(scores), prg.ring128(k))
     packed = []
     for server, header in enumerate(headers):
         content = {"tag": tag, "seed": seeds[server], "reply_key": reply_key, **parts}
         packed.append(pack(header, {name: content[name] for name in layout.fields(server)}, "upload"))
     return packed[0], packed[1]
-
-
-def _complement(values: list[int], first: list[int]) -> bytes:
-    """Server 1's share of scalars of which server 0 has the share `first`."""
-    return to_bytes128(value - share & MASK128 for value, share in zip(values, first, strict=True))
 
 
 def unpack_upload(data: bytes, expected: Header, layout: Layout) -> Upload:
@@ -176,19 +144,10 @@ def unpack_upload(data: bytes, expected: Header, layout: Layout) -> Upload:
             server. Whatever has the right length and header is an upload: any bytes are shares of something.
     """
     parts = unpack(data, expected, layout.fields(expected.server), "upload")
-    prg, d, k, first = Prg(bytes(parts["seed"])), layout.parameters, layout.scores, expected.server == 0
+    prg, k, first = Prg(bytes(parts["seed"])), layout.scores, expected.server == 0
     digest = hashlib.sha256()
     for name in _COMMON:
         digest.update(parts.get(name, b""))
-    update: Correlated | np.ndarray | list[int]
-    if layout.program == "assisted":
-        mask, factor_masks = prg.uint64(d), prg.uint64(layout.factors)
-        products = prg.uint64(layout.factors * d) if first else np.frombuffer(parts["product"], dtype="<u8")
-        masked = np.frombuffer(parts["masked"], dtype="<u8")
-        update = Correlated(masked, mask, factor_masks, products.reshape(layout.factors, d))
-    elif layout.program == "scalar-first":
-        update = prg.uint64(d) if first else np.frombuffer(parts["share"], dtype="<u8")
-    else:
-        update = prg.ring128(d) if first else from_bytes128(parts["share"])
+    update = CARRIERS[layout.program].expand(parts, layout.parameters, layout.factors, prg, first)
     scalars = prg.ring128(k) if first else from_bytes128(parts["scalars"])
     return Upload(scalars, update, digest.digest(), bytes(parts.get("reply_key", b"")))

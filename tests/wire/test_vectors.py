@@ -10,7 +10,8 @@ from orchestrator.mpc.fixed_point import decode_scalars
 from orchestrator.mpc.offline.correlations import Batch, Demand
 from orchestrator.mpc.ring import signed128
 from orchestrator.wire.message import Header
-from orchestrator.wire.upload import Correlated, Layout, unpack_upload
+from orchestrator.wire.update import Correlated
+from orchestrator.wire.upload import Layout, unpack_upload
 from tests.support import add128, check_bit_triples, check_random_bits, check_triples
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "wire-2.json").read_text())

@@ -1,0 +1,125 @@
+"""How an upload brings an update, for each of the programs: masked with its own correlation, or as plain shares.
+
+Parties, adversary, what each learns: as in `wire.upload`, which seals what is made here and says why it shows nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from orchestrator.mpc.prg import Prg
+from orchestrator.mpc.ring import MASK128, from_bytes128, to_bytes128
+
+__all__ = ["CARRIERS", "Carrier", "Correlated", "complement"]
+
+
+@dataclass(frozen=True)
+class Correlated:
+    """One server's part of an update that comes with its own correlation; uint64 in Z_2^64.
+
+    Attributes:
+        masked: M = Delta + lam at `update_bits`, the same for both servers; shape (d,).
+        mask: share of lam; shape (d,).
+        factor_masks: share of a, one element for each secret scalar that the update meets; shape (n,).
+        products: share of a * lam; shape (n, d). Empty once they have been added to the round's sums.
+    """
+
+    masked: np.ndarray = field(repr=False)
+    mask: np.ndarray = field(repr=False)
+    factor_masks: np.ndarray = field(repr=False)
+    products: np.ndarray = field(repr=False)
+
+
+class Carrier(ABC):
+    """Splits an update of d elements that meets n secret factors, and expands one server's part.
+
+    What a part's seed does not give is in fields of `common`, which both servers hold alike, and of `last`, which
+    server 1 holds; their lengths are in bytes. `split` and `expand` draw the same elements of the seeds' streams.
+    """
+
+    @abstractmethod
+    def common(self, d: int) -> dict[str, int]:
+        """Lengths of the fields that both servers hold alike."""
+
+    @abstractmethod
+    def last(self, d: int, n: int) -> dict[str, int]:
+        """Lengths of server 1's fields."""
+
+    @abstractmethod
+    def split(self, update: np.ndarray, n: int, first: Prg, second: Prg) -> dict[str, bytes]:
+        """All fields. Args: update: encoded Delta, uint64, shape (d,); first, second: each server's stream."""
+
+    @abstractmethod
+    def expand(self, parts: Mapping[str, Any], d: int, n: int, prg: Prg, first: bool) -> Any:
+        """A server's part. Args: parts: its fields by name; prg: its stream; first: whether it is server 0."""
+
+
+class AssistedCarrier(Carrier):
+    """With the client's correlation, `Correlated`; 8 (n + 2) d bytes in all."""
+
+    def common(self, d: int) -> dict[str, int]:
+        return {"masked": 8 * d}
+
+    def last(self, d: int, n: int) -> dict[str, int]:
+        return {"product": 8 * n * d}
+
+    def split(self, update: np.ndarray, n: int, first: Prg, second: Prg) -> dict[str, bytes]:
+        d = len(update)
+        mask, factor_masks = first.uint64(d), first.uint64(n)
+        mask, factor_masks = mask + second.uint64(d), factor_masks + second.uint64(n)
+        products = [(one * mask - first.uint64(d)).astype("<u8").tobytes() for one in factor_masks]
+        return {"masked": (update + mask).astype("<u8").tobytes(), "product": b"".join(products)}
+
+    def expand(self, parts: Mapping[str, Any], d: int, n: int, prg: Prg, first: bool) -> Correlated:
+        mask, factor_masks = prg.uint64(d), prg.uint64(n)
+        products = prg.uint64(n * d) if first else np.frombuffer(parts["product"], dtype="<u8")
+        return Correlated(np.frombuffer(parts["masked"], dtype="<u8"), mask, factor_masks, products.reshape(n, d))
+
+
+class _SharesCarrier(Carrier):
+    def common(self, d: int) -> dict[str, int]:
+        return {}
+
+
+class ScalarFirstCarrier(_SharesCarrier):
+    """Shares of Delta in Z_2^64, a uint64 array; 8 d bytes."""
+
+    def last(self, d: int, n: int) -> dict[str, int]:
+        return {"share": 8 * d}
+
+    def split(self, update: np.ndarray, n: int, first: Prg, second: Prg) -> dict[str, bytes]:
+        return {"share": (update - first.uint64(len(update))).astype("<u8").tobytes()}
+
+    def expand(self, parts: Mapping[str, Any], d: int, n: int, prg: Prg, first: bool) -> np.ndarray:
+        return prg.uint64(d) if first else np.frombuffer(parts["share"], dtype="<u8")
+
+
+class FaithfulCarrier(_SharesCarrier):
+    """Shares of Delta in Z_2^128, a list; 16 d bytes."""
+
+    def last(self, d: int, n: int) -> dict[str, int]:
+        return {"share": 16 * d}
+
+    def split(self, update: np.ndarray, n: int, first: Prg, second: Prg) -> dict[str, bytes]:
+        return {"share": complement(update.view(np.int64).tolist(), first.ring128(len(update)))}
+
+    def expand(self, parts: Mapping[str, Any], d: int, n: int, prg: Prg, first: bool) -> list[int]:
+        return prg.ring128(d) if first else from_bytes128(parts["share"])
+
+
+CARRIERS: dict[str, Carrier] = {
+    "assisted": AssistedCarrier(),
+    "scalar-first": ScalarFirstCarrier(),
+    "faithful": FaithfulCarrier(),
+}
+"""By program."""
+
+
+def complement(values: list[int], first: list[int]) -> bytes:
+    """Server 1's shares in Z_2^128, packed, where server 0 has `first`."""
+    return to_bytes128(value - share & MASK128 for value, share in zip(values, first, strict=True))
