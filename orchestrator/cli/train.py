@@ -61,7 +61,7 @@ def train(
 def _print(document: Mapping[str, Any], noisy: bool) -> None:
     from orchestrator.experiments.tables import metric
 
-    columns = {"validation": "validation", "ma20": "mean of 20 rounds", "test": "test"}
+    columns = {"validation": "validation", "ma20": f"mean of {min(20, document['rounds'])} rounds", "test": "test"}
     print_rows(
         [
             {"after the last round": name, **{title: metric(document[key][name]) for key, title in columns.items()}}

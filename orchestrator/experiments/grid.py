@@ -14,6 +14,7 @@ from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.experiments.run import run
 from orchestrator.graphs import load_graph
+from orchestrator.models import create_network
 
 __all__ = ["Grid", "Observer", "run_grid"]
 
@@ -63,14 +64,17 @@ def run_grid(
         announce: as in `train`.
 
     Raises:
-        ConfigError: an engine lacks what it needs, or cannot do what is set; before there is a folder.
-        DataError: a graph cannot be loaded; of the first seed and setting before there is a folder.
+        ConfigError: an engine lacks what it needs, or cannot do what is set, or a network does not fit the data of the
+            first seed; before there is a folder.
+        DataError: a graph cannot be loaded; of the first seed before there is a folder.
         SafeGNNError: as `train`.
     """
     for own in settings.values():
         create_engine(own)
     load = lru_cache(maxsize=len({own.data for own in settings.values()}))(load_graph)
-    load(next(iter(settings.values())).data, common.seed)
+    for own in settings.values():
+        graph = load(own.data, common.seed)
+        create_network(graph.num_features, graph.classes, own.model)
     parent = RunFolder.create(common, title)
     records: dict[str, dict[int, list[dict[str, Any]]]] = {name: {} for name in settings}
     for seed in range(common.seed, common.seed + (1 if seeds is None else seeds)):

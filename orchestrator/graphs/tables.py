@@ -89,7 +89,7 @@ def read_table(path: Path, text: Collection[str], required: Collection[str] = ()
         raise DataError(f"{path}: cannot be read as a comma-separated table: {' '.join(str(error).split())}") from None
     missing = [column for column in (*text, *required) if column not in frame.columns]
     if missing:
-        raise DataError(f"{path}: no column {', '.join(map(repr, missing))}; expected it in the header line")
+        raise DataError(f"{path}: no column {', '.join(map(repr, missing))}; expected in the header line")
     if frame.empty:
         raise DataError(f"{path}: no rows below the header; expected one row a node")
     for column in text:

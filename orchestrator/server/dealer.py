@@ -1,7 +1,7 @@
 """The dealer process: makes both servers' correlated randomness for each round.
 
 Parties: the dealer and two servers. It colludes with neither and sees no message between them; from a server it
-receives a round number and counts. See `preprocessing` for what it sends. Run: `python -m` this module.
+receives a round number and counts. See `mpc.offline.correlations` for what it sends. Run: `python -m` this module.
 """
 
 from __future__ import annotations

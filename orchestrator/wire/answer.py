@@ -3,7 +3,7 @@
 Parties: two servers that do not collude, a client, and the coordinator, which carries the envelopes. All semi-honest.
 What each learns: the coordinator nothing, and neither does another client, as only the client's process has the
 private key. The public one came inside the client's sealed uploads, so that whoever carries them cannot put another
-one there. The client learns the sum of both shares, which is its model, and no more: see `program.aggregate`.
+one there. The client learns the sum of both shares, which is its model, and no more: see `aggregation.aggregate`.
 Channel: sealed envelopes (`envelope`) with a purpose of their own; an answer names its run, round, slot and server.
 """
 

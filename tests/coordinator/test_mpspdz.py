@@ -97,6 +97,14 @@ def test_rounds_follow_each_other_and_leave_no_files(engine, tmp_path, protocol)
     assert list((tmp_path / "shm").iterdir()) == []
 
 
+def test_the_dealers_party_is_given_no_share(engine, standin):
+    found = 'files = sorted(file.name for file in Path.cwd().rglob("*") if "Transactions" in file.name)\n'
+    with engine("dealer-ring", found + '(home / f"found-{index}").write_text(" ".join(files))\nresult()') as running:
+        play_from_start(running)
+    shares = [(standin.home / f"found-{index}").read_text() for index in range(3)]
+    assert shares == ["Transactions-P0.data", "Transactions-P1.data", ""]
+
+
 def test_without_room_in_memory_files_lie_in_the_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(scratch, "_MEMORY", tmp_path / "missing")

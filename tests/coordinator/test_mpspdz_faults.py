@@ -15,6 +15,7 @@ import pytest
 from orchestrator.coordinator.mpspdz import MpSpdzEngine
 from orchestrator.errors import PeerLostError, PeerTimeoutError
 from orchestrator.mpspdz.installation import PARTIES, Installation
+from tests.coordinator.test_mpspdz import wait_for_end
 from tests.coordinator.test_mpspdz_rounds import FORMAT, cohorts, parameters, play
 from tests.support import engine_of
 
@@ -55,16 +56,6 @@ def work(pid, seconds):
         if select.select([handle], [], [], 0.02)[0]:
             break
     os.close(handle)
-
-
-def ended(pid):
-    """Whether a process has ended, or does so soon: whose parent was killed is waited for by the system."""
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    with open(handle):
-        return bool(select.select([handle], [], [], 10.0)[0])
 
 
 @pytest.mark.parametrize(
@@ -110,7 +101,8 @@ def test_a_party_that_dies_or_stops_is_named(announced, cache, protocol, index, 
         finally:
             striker.join()
     assert (caught.value.peer, caught.value.phase, caught.value.round) == (peer, "online", 1), caught.value
-    assert all(map(ended, found.values()))
+    for pid in found.values():
+        wait_for_end(pid)
 
 
 def test_two_engines_at_the_same_time_do_not_disturb_each_other(installation, cache):

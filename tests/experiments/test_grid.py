@@ -9,6 +9,7 @@ from orchestrator.errors import ConfigError, DataError
 from orchestrator.experiments import grid
 from orchestrator.experiments.grid import run_grid
 from orchestrator.graphs import load_graph
+from tests.class_graphs import class_graph
 
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
 
@@ -70,6 +71,16 @@ def test_an_engine_at_fault_ends_it_before_anything_is_trained(tiny, tmp_path, m
     with pytest.raises(ConfigError, match="MP-SPDZ: no installation"):
         run_grid(common, "none", {"sound": common, "broken": broken}, 1)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_network_that_does_not_fit_the_data_ends_it_before_anything_is_trained(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(grid, "load_graph", lambda data, seed: class_graph())
+    monkeypatch.setattr(grid, "run", None)
+    common = tiny(tmp_path)
+    fits = common.changed(method={"name": "fedavg"}, model={"name": "gcn-classifier"})
+    with pytest.raises(ConfigError, match="gcn has one logit, but the data have 3 classes"):
+        run_grid(common, "grid", {"fits": fits, "not": common})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_data_that_are_missing_leave_no_folder(tiny, tmp_path):

@@ -1,7 +1,7 @@
 """The servers' own preprocessing: multiplication and bit triples and daBits from oblivious transfer. No third party.
 
-Parties, adversary, channel: as in `ot`. What each learns: its own shares, which are uniform; the corrections that
-travel are masked by blocks that the receiver does not have.
+Parties, adversary, channel: as in `oblivious_transfer`. What each learns: its own shares, which are uniform; the
+corrections that travel are masked by blocks that the receiver does not have.
 """
 
 from __future__ import annotations

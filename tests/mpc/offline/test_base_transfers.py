@@ -1,4 +1,4 @@
-"""What base transfers compute is the same for all choices; what they give is tested in `test_ot.py`."""
+"""What base transfers compute is the same for all choices; what they give is tested in `test_oblivious_transfer.py`."""
 
 import numpy as np
 import pytest
