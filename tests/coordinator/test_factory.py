@@ -13,8 +13,9 @@ from orchestrator.coordinator.mpspdz import MpSpdzEngine
 from orchestrator.coordinator.plaintext import PlaintextEngine
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.errors import ConfigError
+from orchestrator.mpc.fixed_point import clip_error
 from orchestrator.mpspdz.installation import PARTIES
-from orchestrator.privacy.sensitivity import dropout_bound
+from orchestrator.privacy.sensitivity import dropout_bound, fixed_weight
 from orchestrator.registry import METHODS
 from tests.support import f2gnn_bound
 
@@ -105,6 +106,15 @@ def test_a_personal_rules_parameters_and_bound_are_those_of_its_settings():
     poisson = load_config(overrides=[*overrides, "federation.sampling=poisson", "privacy.sensitivity=bounded_weights"])
     create_engine(poisson).close()
     assert RoundPlan.of(poisson).error_bound(10, 1.0) == RoundPlan.of(config).error_bound(10, 1.0)
+
+
+def test_a_bound_with_fixed_denominators_allows_for_the_largest_weight_of_everybody():
+    fixed = ("federation.sampling=poisson", "privacy={clip_norm: 1.0, sensitivity: bounded_weights}")
+    plan = RoundPlan.of(load_config(overrides=fixed))
+    weight, error = fixed_weight(plan.rule)
+    for q in (1, 10, 25):
+        expected = plan.vectors.error_bound(q, 0.5, q * error + clip_error(q, q * weight), q * weight)
+        assert plan.error_bound(q, 0.5) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
