@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from orchestrator.config import Config
 from orchestrator.coordinator.alone import NoEngine
 from orchestrator.coordinator.embedded import EmbeddedEngine
@@ -27,22 +29,13 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
         return NoEngine(plan)
     if chosen.name == "plaintext":
         return PlaintextEngine(plan)
+    session: dict[str, Any] = {
+        "startup_timeout_sec": chosen.startup_timeout_sec,
+        "timeout_sec": chosen.timeout_sec,
+        "ports": chosen.ports,
+        "certificates": chosen.certificates,
+        "commands": commands,
+    }
     if chosen.name == "mpspdz":
-        return MpSpdzEngine(
-            plan,
-            home=chosen.mpspdz_home,
-            startup_timeout_sec=chosen.startup_timeout_sec,
-            timeout_sec=chosen.timeout_sec,
-            ports=chosen.ports,
-            certificates=chosen.certificates,
-            commands=commands,
-        )
-    return EmbeddedEngine(
-        plan,
-        preprocessing=chosen.preprocessing,
-        startup_timeout_sec=chosen.startup_timeout_sec,
-        timeout_sec=chosen.timeout_sec,
-        ports=chosen.ports,
-        certificates=chosen.certificates,
-        commands=commands,
-    )
+        return MpSpdzEngine(plan, home=chosen.mpspdz_home, **session)
+    return EmbeddedEngine(plan, preprocessing=chosen.preprocessing, **session)
