@@ -19,10 +19,7 @@ from mpc_programs.fixed_denominator import FixedDenominator
 from mpc_programs.lockstep import Protocol, gather
 from mpc_programs.similarity import Similarity
 
-__all__ = ["PROGRAMS", "RULES", "Range", "RoundParameters", "Rule", "factors", "score_names", "weights_and_clip"]
-
-PROGRAMS = ("assisted", "scalar-first", "faithful")
-"""What a round does with the vectors; the last two exist to compare costs on the same work."""
+__all__ = ["RULES", "Range", "RoundParameters", "Rule", "factors", "score_names", "weights_and_clip"]
 
 
 @dataclass(frozen=True)

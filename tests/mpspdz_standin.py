@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from orchestrator.mpspdz.installation import PARTIES, Installation
+from orchestrator.mpspdz.installation import PROTOCOLS, Installation
 
 RECORDED = Path(__file__).parent / "mpspdz" / "recorded"
 
@@ -87,6 +87,6 @@ def install(home: Path) -> Installation:
     (home / "CHANGELOG.md").write_text("Text before.\n\n## 0.4.2 (Dec 24, 2025)\n\n- x\n\n## 0.4.1 (May 30, 2025)\n")
     for party in range(3):
         write_certificate(home / "Player-Data", party)
-    for protocol in PARTIES:
+    for protocol in PROTOCOLS:
         write_party(home, "raise SystemExit(1)", protocol)
     return Installation(home)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mpc_programs.rules import PROGRAMS
+from mpc_programs.programs import PROGRAMS
 from orchestrator.cli.options import (
     MODEL_SIZE,
     DataDir,
@@ -50,7 +50,7 @@ def bench(
     """
     whole = bool(preset or config)
     [on] = choices("--engine", [engine or ("all" if whole else "embedded")], (*_ENGINES, "all"))
-    programs = choices("--program", program or (list(PROGRAMS) if whole else ["assisted"]), PROGRAMS)
+    programs = choices("--program", program or (list(PROGRAMS) if whole else ["assisted"]), tuple(PROGRAMS))
     supplies = choices("--preprocessing", preprocessing or (list(_SUPPLIES) if whole else ["ot"]), _SUPPLIES)
     settings = load(preset, config, set_, data_dir)
     from orchestrator.experiments.costs import bench_all, contenders, with_cohort

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from mpc_programs.rules import PROGRAMS
+from mpc_programs.programs import PROGRAMS
 from orchestrator.cli.options import (
     DataDir,
     File,
@@ -24,7 +24,7 @@ from orchestrator.cli.options import (
 )
 from orchestrator.cli.printing import print_json, say, tell
 from orchestrator.errors import ConfigError
-from orchestrator.mpspdz.installation import PARTIES
+from orchestrator.mpspdz.installation import PROTOCOLS
 
 __all__ = ["doctor", "mpc"]
 
@@ -35,7 +35,7 @@ def mpc(
     set_: Overrides = None,
     data_dir: DataDir = None,
     parameters: Parameters = None,
-    protocol: Annotated[list[str] | None, typer.Option("--protocol", help=f"{', '.join(PARTIES)}; repeats.")] = None,
+    protocol: Annotated[list[str] | None, typer.Option("--protocol", help=f"{', '.join(PROTOCOLS)}; repeats.")] = None,
     program: Programs = None,
 ) -> None:
     """Compile the programs of a round for MP-SPDZ, for every protocol and program, and say where the bytecode is.
@@ -47,8 +47,8 @@ def mpc(
     from orchestrator.mpspdz.installation import TESTED_VERSIONS, find
 
     settings = load(preset, config, set_, data_dir)
-    protocols = choices("--protocol", protocol or list(PARTIES), tuple(PARTIES))
-    programs = choices("--program", program or list(PROGRAMS), PROGRAMS)
+    protocols = choices("--protocol", protocol or list(PROTOCOLS), tuple(PROTOCOLS))
+    programs = choices("--program", program or list(PROGRAMS), tuple(PROGRAMS))
     installation, rule = find(settings.engine.mpspdz_home), RoundPlan.of(settings).rule
     for each in protocols:
         installation.check(each)

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from mpc_programs.rules import PROGRAMS
+from mpc_programs.programs import PROGRAMS
 from orchestrator.cli.printing import note
 from orchestrator.config import Config, load_config, preset_names
 from orchestrator.errors import ConfigError, DataError
-from orchestrator.mpspdz.installation import PARTIES
+from orchestrator.mpspdz.installation import PROTOCOLS
 
 __all__ = [
     "MODEL_SIZE",
@@ -47,7 +47,7 @@ DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with th
 EngineName = Annotated[
     str | None, typer.Option("--engine", help="embedded or mpspdz (both on secret shares), or plaintext.")
 ]
-Protocol = Annotated[str | None, typer.Option("--protocol", help=f"Of mpspdz: {', '.join(PARTIES)}.")]
+Protocol = Annotated[str | None, typer.Option("--protocol", help=f"Of mpspdz: {', '.join(PROTOCOLS)}.")]
 Program = Annotated[str | None, typer.Option("--program", help=f"{', '.join(PROGRAMS)}.")]
 Programs = Annotated[list[str] | None, typer.Option("--program", help=f"{', '.join(PROGRAMS)}; repeats.")]
 Parameters = Annotated[

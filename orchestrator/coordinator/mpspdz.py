@@ -11,9 +11,8 @@ import numpy as np
 from orchestrator.coordinator.round_plan import RoundPlan, Terms
 from orchestrator.coordinator.two_servers import TwoServerEngine
 from orchestrator.errors import ConfigError
-from orchestrator.mpc.fixed_point import SCALAR_BITS
 from orchestrator.mpspdz.compiler import compile_program, default_cache
-from orchestrator.mpspdz.installation import find
+from orchestrator.mpspdz.installation import PROTOCOLS, find
 from orchestrator.mpspdz.scratch import private_folder
 from orchestrator.mpspdz.shape import Shape
 
@@ -42,7 +41,7 @@ class MpSpdzEngine(TwoServerEngine):
         Raises:
             ConfigError: there is no usable installation, or the program does not fit the formats.
         """
-        parameters, vectors, program, protocol = plan.rule, plan.vectors, plan.program, plan.protocol
+        parameters, protocol = plan.rule, plan.protocol
         if parameters.expected is not None:
             raise ConfigError(
                 "privacy.sensitivity: bounded_weights with federation.sampling poisson has no MP-SPDZ program; "
@@ -53,16 +52,16 @@ class MpSpdzEngine(TwoServerEngine):
                 "privacy.clip: quantile changes the clip bound from round to round, and MP-SPDZ's programs are "
                 "compiled for one; choose fixed, or another engine.name"
             )
-        if program == "scalar-first" and vectors.weight_bits != SCALAR_BITS:
-            raise ConfigError(f"sharing.weight_bits: scalar-first on MP-SPDZ takes {SCALAR_BITS}")
-        Shape(program, protocol, parameters, 0)  # says so where the program cannot compute this
+        shape = Shape(plan.program, protocol, parameters, 0)  # says so where the program cannot compute this
+        shape.round_program.check_format(plan.vectors)
+        self._sums = shape.round_program.sums
         self._installation, self._cache = find(home), cache or default_cache()
         self._protocol = protocol
         self._installation.check(protocol)
         self._scratch: Path | None = None
         here = "orchestrator.server"
         modules = {"server 0": f"{here}.mpspdz", "server 1": f"{here}.mpspdz"}
-        if protocol == "dealer-ring":
+        if PROTOCOLS[protocol].dealer:
             modules["dealer"] = f"{here}.mpspdz_dealer"
         settings = {
             "name": "mpspdz",
@@ -90,7 +89,7 @@ class MpSpdzEngine(TwoServerEngine):
 
     def _session_settings(self, length: int) -> dict[str, Any]:
         """Adds the folder for the parties' files. It is the engine's, so that it goes also where a server is killed."""
-        values = 0 if self._program == "assisted" else (self._parameters.cohort + 1) * length
+        values = (self._parameters.cohort + 1) * length if self._sums else 0
         try:
             self._scratch = private_folder(16 * values)
         except OSError as error:

@@ -14,17 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.config import Config
 from orchestrator.errors import ConfigError
-from orchestrator.mpc.fixed_point import (
-    COUNT_BITS,
-    FAITHFUL_BITS,
-    LARGEST_COUNT_NOISE,
-    SCALAR_BITS,
-    VectorFormat,
-    clip_error,
-)
+from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE, VectorFormat, clip_error
 from orchestrator.privacy.plan import PrivacyPlan, server_stddev
 from orchestrator.privacy.quantile import COUNT_SENSITIVITY
 from orchestrator.privacy.sensitivity import bounds_of, l2_sensitivity, weights_error
@@ -40,13 +34,6 @@ _LARGEST_RATIO = 2.0**20
 
 _SAMPLERS: dict[str, Literal["fixed", "poisson"]] = {"distinct": "fixed", "poisson": "poisson"}
 """What accountants know the ways of sampling as; there is none for sampling with replacement."""
-
-_FAITHFUL_FACTOR_ULP = 2
-"""Bound on the error of one factor by MP-SPDZ's softmax, exponential and division, in 2^-16 and before gain.
-
-Measured, not derived: over q from 1 to 30, gains from 1 to 107, clipped and unclipped updates, equal and far scores,
-at most a tenth of it was seen.
-"""
 
 _FINEST_NOISE_BITS = 40
 """Noise of an accounted run is at least this many bits above the ring's grid; docs/privacy.md says what that gives."""
@@ -111,7 +98,7 @@ class RoundPlan:
         clients: n, of whom cohorts are drawn.
         min_cohort: the least number of clients whose round is released.
         engine: "embedded", "mpspdz" or "plaintext": whose arithmetic it is.
-        program: what is done with the vectors; one of `mpc_programs.rules.PROGRAMS`.
+        program: what is done with the vectors; one of `mpc_programs.programs.PROGRAMS`.
         protocol: of MP-SPDZ.
         adaptive: whether the clip bound follows a quantile of the norms.
     """
@@ -246,7 +233,7 @@ class RoundPlan:
     @property
     def _proven(self) -> bool:
         """Whether the sensitivity's proof covers the arithmetic, docs/privacy.md: what plaintext simulates it does."""
-        return self.engine == "plaintext" or (self.engine == "embedded" and self.program != "faithful")
+        return self.engine == "plaintext" or (self.engine == "embedded" and PROGRAMS[self.program].proven)
 
     @cached_property
     def sensitivity(self) -> float:
@@ -288,30 +275,23 @@ class RoundPlan:
     def error_bound(self, cohort: int, largest_coordinate: float) -> float:
         """Bound on |released - float64| per coordinate of a round, without Gaussian noise, for the plan's engine.
 
-        MP-SPDZ's `assisted` and `scalar-first` keep the embedded engine's. Its `faithful` rounds at 2^-16: the factors
-        as measured, the updates once when they enter and once in each of two products, weights adding up to one.
         By `VectorFormat.error_bound`, from the sum of the factors' errors: the rule's own, `Rule.error_ulp`, and
-        `clip_error` except under personal rules, which do not clip. The embedded engine's `faithful`
-        also truncates elements, when they are lifted, clipped and then weighed, and their sum: (q + 2) 2^-32 +
-        2^-model_bits more.
+        `clip_error` except under personal rules, which do not clip. What the program adds is the program's.
 
         Args:
             cohort: how many clients take part.
             largest_coordinate: of their updates, in size.
         """
-        parameters, vectors = replace(self.rule, cohort=max(1, cohort)), self.vectors
+        parameters, program = replace(self.rule, cohort=max(1, cohort)), PROGRAMS[self.program]
         factors, total = weights_error(parameters), 1.0
         if parameters.expected is not None:
             total = cohort * bounds_of(parameters).own(parameters)[0]
         if not parameters.personal:
             factors += clip_error(cohort, total)
-        bound = vectors.error_bound(cohort, largest_coordinate, factors, total)
-        if self.program == "faithful" and self.engine == "mpspdz":
-            factor = (1 + parameters.gain) * _FAITHFUL_FACTOR_ULP
-            bound += (cohort * largest_coordinate * factor + 3 * cohort) * 2.0**-FAITHFUL_BITS
-        elif self.program == "faithful":
-            bound += (cohort + 2 * total) * 2.0**-SCALAR_BITS + 2.0**-vectors.model_bits
-        return bound
+        bound = self.vectors.error_bound(cohort, largest_coordinate, factors, total)
+        if self.engine == "mpspdz":
+            return bound + program.mpspdz_error(parameters, cohort, largest_coordinate)
+        return bound + program.error(cohort, total, self.vectors.model_bits)
 
 
 def _min_cohort(config: Config) -> int:
@@ -358,7 +338,7 @@ def _check_personal(config: Config) -> None:
     engine, privacy = config.engine, config.privacy
     wrong = {
         "engine.name = mpspdz": engine.name == "mpspdz",
-        f"engine.program = {engine.program}": engine.name == "embedded" and engine.program != "assisted",
+        f"engine.program = {engine.program}": engine.name == "embedded" and not PROGRAMS[engine.program].personal,
         f"privacy.clip_norm = {privacy.clip_norm}": privacy.clip_norm is not None,
         f"privacy.noise_multiplier = {privacy.noise_multiplier:g}": privacy.noise_multiplier > 0,
     }

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import orchestrator.errors as errors
+from mpc_programs.programs import PROGRAMS
 from orchestrator.client.opening import OpeningDecoder
 from orchestrator.client.sealing import SealingEncoder
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
@@ -75,8 +76,9 @@ class TwoServerEngine(Engine):
         self._program, self._settings = plan.program, settings
         self._usual = plan.terms
         self._usual.check(self._parameters)
-        if self._parameters.personal and plan.program != "assisted":
-            raise ConfigError(f"engine.program = {plan.program}: {self._parameters.rule} is computed by assisted only")
+        if self._parameters.personal and not PROGRAMS[plan.program].personal:
+            able = ", ".join(name for name, program in PROGRAMS.items() if program.personal)
+            raise ConfigError(f"engine.program = {plan.program}: {self._parameters.rule} is computed by {able} only")
         self._startup_timeout_sec, self._timeout_sec = startup_timeout_sec, timeout_sec
         self._roles = list(modules)
         self._certificates = certificates

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mpc_programs.rules import PROGRAMS, RULES, Range, RoundParameters
+from mpc_programs.programs import PROGRAMS
+from mpc_programs.rules import RULES, Range, RoundParameters
 from orchestrator.config import Config
 from orchestrator.coordinator.audit import float64_aggregate, float64_personal
 from orchestrator.coordinator.factory import create_engine
@@ -113,7 +114,7 @@ class Record:
 
 
 def contenders(
-    engine: str = "all", programs: Sequence[str] = PROGRAMS, preprocessing: Sequence[str] = ("ot", "dealer")
+    engine: str = "all", programs: Sequence[str] = tuple(PROGRAMS), preprocessing: Sequence[str] = ("ot", "dealer")
 ) -> list[Contender]:
     """What could be measured.
 

@@ -17,7 +17,6 @@ from orchestrator.mpc.ring import MASK128, signed128
 
 __all__ = [
     "COUNT_BITS",
-    "FAITHFUL_BITS",
     "LARGEST_COUNT_NOISE",
     "SCALAR_BITS",
     "VectorFormat",
@@ -28,9 +27,6 @@ __all__ = [
 
 SCALAR_BITS = 32
 """Fractional bits of every scalar."""
-
-FAITHFUL_BITS = 16
-"""Fractional bits of everything in the program "faithful" on MP-SPDZ, its default."""
 
 COUNT_BITS = 44
 """Fractional bits of a number of clients in Z_2^64: room for 2^18 of them, and for noise that is fine enough."""

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.errors import ConfigError
-from orchestrator.mpspdz.installation import PARTIES, TESTED_VERSIONS, Installation, certificate_fault, find, named
+from orchestrator.mpspdz.installation import PROTOCOLS, TESTED_VERSIONS, Installation, certificate_fault, find, named
 from orchestrator.mpspdz.ports import free_ports
 
 __all__ = ["Finding", "examine"]
@@ -20,6 +20,7 @@ _NEEDED_FLAGS = {"x86_64": ("aes", "pclmulqdq", "avx2")}
 """What the official binaries and the OT extension use."""
 
 _COMPILER_PYTHON = (3, 8)
+_PARTIES = max(protocol.parties for protocol in PROTOCOLS.values())
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,11 @@ def _installation(installation: Installation) -> Iterator[Finding]:
     else:
         yield Finding("version", "warning", version, f"tested with {', '.join(TESTED_VERSIONS)}")
     yield _try("compiler", lambda: _starts([sys.executable, str(installation.compiler), "--help"]))
-    for protocol in PARTIES:
+    for protocol in PROTOCOLS:
         yield _try(f"{protocol}-party.x", partial(installation.binary, protocol))
-    parties = max(PARTIES.values())
-    for party in range(parties):
+    for party in range(_PARTIES):
         fault = certificate_fault(installation.certificates, party)
-        cure = f"run `Scripts/setup-ssl.sh {parties}` in {installation.home}" if fault else ""
+        cure = f"run `Scripts/setup-ssl.sh {_PARTIES}` in {installation.home}" if fault else ""
         yield Finding(f"certificate of party {party}", "fault" if fault else "ok", fault or "valid", cure)
 
 
@@ -112,6 +112,6 @@ def _processor() -> Finding:
 
 def _ports() -> Finding:
     try:
-        return Finding("free ports", "ok", f"e.g. {free_ports(max(PARTIES.values()))}")
+        return Finding("free ports", "ok", f"e.g. {free_ports(_PARTIES)}")
     except OSError as error:
         return Finding("free ports", "fault", str(error), "end processes that listen on many ports")

@@ -13,12 +13,32 @@ from cryptography.hazmat.primitives import serialization
 
 from orchestrator.errors import ConfigError
 
-__all__ = ["PARTIES", "TESTED_VERSIONS", "Installation", "certificate_fault", "find", "named"]
+__all__ = ["PROTOCOLS", "TESTED_VERSIONS", "Installation", "Protocol", "certificate_fault", "find", "named"]
 
 TESTED_VERSIONS = ("0.4.2",)
 
-PARTIES = {"semi2k": 2, "dealer-ring": 3}
-"""How many processes a protocol runs; the third one of `dealer-ring` is the dealer."""
+
+@dataclass(frozen=True)
+class Protocol:
+    """One of MP-SPDZ's, by what differs in how it is run.
+
+    Attributes:
+        parties: how many processes; the third one is a dealer.
+        options: of its parties.
+    """
+
+    parties: int
+    options: tuple[str, ...] = ()
+
+    @property
+    def dealer(self) -> bool:
+        return self.parties == 3
+
+
+PROTOCOLS = {
+    "semi2k": Protocol(2, ("-e",)),  # else it sends in plain text; the dealer's protocol never does
+    "dealer-ring": Protocol(3),
+}
 
 _DEFAULT = Path("third_party/MP-SPDZ")
 _RELEASES = "https://github.com/data61/MP-SPDZ/releases"
@@ -64,9 +84,10 @@ class Installation:
 
     def check_certificates(self, protocol: str) -> None:
         """Raises ConfigError naming the first file that is missing, expired or does not match."""
-        for party in range(PARTIES[protocol]):
+        parties = PROTOCOLS[protocol].parties
+        for party in range(parties):
             if fault := certificate_fault(self.certificates, party):
-                raise ConfigError(f"MP-SPDZ: {fault}; run `Scripts/setup-ssl.sh {PARTIES[protocol]}` in {self.home}")
+                raise ConfigError(f"MP-SPDZ: {fault}; run `Scripts/setup-ssl.sh {parties}` in {self.home}")
 
     def _file(self, name: str, cure: str) -> Path:
         path = self.home / name

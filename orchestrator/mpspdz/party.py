@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.mpspdz.compiler import Compiled
-from orchestrator.mpspdz.installation import PARTIES, Installation
+from orchestrator.mpspdz.installation import Installation
 from orchestrator.mpspdz.output import PartyCost, parse_cost
 from orchestrator.mpspdz.shape import Job
 
@@ -120,7 +120,7 @@ class Party:
             ConfigError: its binary is missing.
         """
         protocol = self.job.protocol
-        command = [str(self.installation.binary(protocol)), "-p", str(self.index), "-N", str(PARTIES[protocol])]
+        command = [str(self.installation.binary(protocol)), "-p", str(self.index), "-N", str(self.job.parties)]
         command += ["-pn", str(port), "-h", host, *self.job.party_options, self.compiled.name]
         deadline = time.monotonic() + timeout_sec
         try:
@@ -151,7 +151,7 @@ class Party:
                         break
                     text += data.decode(errors="replace")
                     if _PORT_IN_USE in text:  # it would try again for ever
-                        raise PortInUseError(f"a port from {port} to {port + PARTIES[protocol] - 1} is in use")
+                        raise PortInUseError(f"a port from {port} to {port + self.job.parties - 1} is in use")
                 for connection in events:
                     if connection in assigned:
                         assigned.pop(connection)()

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from mpc_programs.lockstep import run
-from mpc_programs.rules import PROGRAMS, RoundParameters, factors, score_names, weights_and_clip
+from mpc_programs.rules import RoundParameters, factors, score_names, weights_and_clip
 from orchestrator.mpc.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat
 from orchestrator.mpc.offline.correlations import Demand, Tally
 from orchestrator.mpc.openings import open_ring64
@@ -27,7 +28,8 @@ from orchestrator.wire.update import Correlated
 from orchestrator.wire.upload import Upload
 
 __all__ = [
-    "PROGRAMS",
+    "SUMS",
+    "WeightedSum",
     "absorb",
     "aggregate",
     "demand",
@@ -92,21 +94,20 @@ async def aggregate(
     faithful        1 or 2  32 q d each the paper's text: every element is clipped, then weighed, by triples
     ==============  ======  ==========  ==================================================================
     """
-    scalars = [upload.scalars for upload in uploads]
-    if program == "faithful":
-        return await _elementwise(ops, parameters, vectors, scalars, uploads, model)
-    weights = await secret_factors(ops, parameters, scalars)
-    return await scaled_sums(ops, vectors, weights, uploads, model)
+    how = SUMS[program]
+    found = await how.factors(ops, parameters, [upload.scalars for upload in uploads])
+    return await how.subtract(ops, vectors, found, uploads, model)
 
 
 def absorb(model: VectorShare, upload: Upload) -> tuple[VectorShare, Upload]:
     """The model's share plus <a lam> of one upload: the part of the round that can be done before all have come.
 
     The upload comes back without these products, which would take q^2 d elements of q clients under a personal rule,
-    and without the message that held them.
+    and without the message that held them. One that brings none, but plain shares, comes back as it is.
     """
     update = upload.update
-    assert isinstance(update, Correlated)
+    if not isinstance(update, Correlated):
+        return model, upload
     total = VectorShare(model.values + update.products.reshape(model.values.shape), model.scale_bits, model.owner)
     kept = replace(update, masked=update.masked.copy(), products=update.products[:0].copy())
     return total, replace(upload, update=kept)
@@ -170,32 +171,70 @@ async def scaled_sums(
     return VectorShare(total, vectors.model_bits, owner)
 
 
-async def _elementwise(
-    ops: SharedArithmetic,
-    parameters: RoundParameters,
-    vectors: VectorFormat,
-    scalars: Sequence[Sequence[int]],
-    uploads: Sequence[Upload],
-    model: VectorShare,
-) -> VectorShare:
-    """w - sum_i gamma_i (min(1, C/||Delta_i||) Delta_i), every product elementwise in Z_2^128."""
-    weights, clip = await weights_and_clip(ops, parameters, *_columns(ops.owner, parameters, scalars))
-    d = len(model.values)
-    spread = [slot for slot in range(len(uploads)) for _ in range(d)]
-    lift = SCALAR_BITS - vectors.update_bits
-    elements = [value for upload in uploads if isinstance(upload.update, list) for value in upload.update]
-    values = _shift(elements, lift, ops.owner)
-    updates = ScalarShare(values, SCALAR_BITS, ops.owner)
-    for factor in (clip, weights):
-        if factor is not None:
-            [updates] = await ops.multiply((ops.take(factor, spread), updates))
-    summed = _shift(ops.sums(updates, d).values, vectors.model_bits - SCALAR_BITS, ops.owner)
-    return VectorShare(model.values - reduce64(summed), vectors.model_bits, ops.owner)
-
-
 def _shift(share: list[int], bits: int, owner: int) -> list[int]:
     """The share of x * 2^bits; below one unit off where bits < 0."""
     return [value << bits & MASK128 for value in share] if bits >= 0 else truncate(share, -bits, owner)
+
+
+class WeightedSum:
+    """How a program takes the weighted sum of updates from the model; here as `assisted`, by uploads' correlations."""
+
+    async def factors(
+        self, ops: SharedArithmetic, parameters: RoundParameters, scalars: Sequence[Sequence[int]]
+    ) -> Any:
+        """What the updates are multiplied by, from shares of the scores, k of each of the q clients."""
+        return await secret_factors(ops, parameters, scalars)
+
+    async def subtract(
+        self, ops: SharedArithmetic, vectors: VectorFormat, factors: Any, uploads: Sequence[Upload], model: VectorShare
+    ) -> VectorShare:
+        """The model's share without the sum. Args: factors: what the coroutine of this name returns."""
+        return await scaled_sums(ops, vectors, factors, uploads, model)
+
+    def demand(self, scalars: Demand, parameters: RoundParameters, length: int) -> Demand:
+        """What both take from preprocessing. Args: scalars: what `factors` does; length: d."""
+        return scalars
+
+
+class _ScalarFirst(WeightedSum):
+    def demand(self, scalars: Demand, parameters: RoundParameters, length: int) -> Demand:
+        return replace(scalars, vectors=parameters.cohort, length=length)
+
+
+class _Elementwise(WeightedSum):
+    """w - sum_i gamma_i (min(1, C/||Delta_i||) Delta_i), every product elementwise in Z_2^128."""
+
+    async def factors(
+        self, ops: SharedArithmetic, parameters: RoundParameters, scalars: Sequence[Sequence[int]]
+    ) -> Any:
+        return await weights_and_clip(ops, parameters, *_columns(ops.owner, parameters, scalars))
+
+    async def subtract(
+        self, ops: SharedArithmetic, vectors: VectorFormat, factors: Any, uploads: Sequence[Upload], model: VectorShare
+    ) -> VectorShare:
+        weights, clip = factors
+        d = len(model.values)
+        spread = [slot for slot in range(len(uploads)) for _ in range(d)]
+        lift = SCALAR_BITS - vectors.update_bits
+        elements = [value for upload in uploads if isinstance(upload.update, list) for value in upload.update]
+        updates = ScalarShare(_shift(elements, lift, ops.owner), SCALAR_BITS, ops.owner)
+        for factor in (clip, weights):
+            if factor is not None:
+                [updates] = await ops.multiply((ops.take(factor, spread), updates))
+        summed = _shift(ops.sums(updates, d).values, vectors.model_bits - SCALAR_BITS, ops.owner)
+        return VectorShare(model.values - reduce64(summed), vectors.model_bits, ops.owner)
+
+    def demand(self, scalars: Demand, parameters: RoundParameters, length: int) -> Demand:
+        products = 1 if parameters.ratio_max is None else 2
+        return replace(scalars, triples=scalars.triples + products * parameters.cohort * length)
+
+
+SUMS: dict[str, WeightedSum] = {
+    "assisted": WeightedSum(),
+    "scalar-first": _ScalarFirst(),
+    "faithful": _Elementwise(),
+}
+"""By program."""
 
 
 @lru_cache(maxsize=64)
@@ -205,13 +244,7 @@ def demand(parameters: RoundParameters, length: int, program: str = "assisted") 
     Args:
         length: d, the number of model parameters.
     """
-    tally = Tally()
-    ops = SharedArithmetic(0, tally)
-    q = parameters.cohort
-    zeros = [[0] * len(score_names(parameters))] * q
-    if program == "faithful":
-        run(weights_and_clip(ops, parameters, *_columns(0, parameters, zeros)), lambda payload: payload)
-        products = 1 if parameters.ratio_max is None else 2
-        return replace(tally.taken, triples=tally.taken.triples + products * q * length)
-    run(secret_factors(ops, parameters, zeros), lambda payload: payload)
-    return replace(tally.taken, vectors=q, length=length) if program == "scalar-first" else tally.taken
+    tally, how = Tally(), SUMS[program]
+    zeros = [[0] * len(score_names(parameters))] * parameters.cohort
+    run(how.factors(SharedArithmetic(0, tally), parameters, zeros), lambda payload: payload)
+    return how.demand(tally.taken, parameters, length)

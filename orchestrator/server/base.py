@@ -196,9 +196,7 @@ class Server(ABC):
         except ValueError as error:
             raise self._coordinator.error(DisagreementError, str(error)) from None
         for slot, upload in agreed.items():
-            if self._program == "assisted":
-                self._start, upload = absorb(self._start, upload)
-            self._uploads[slot] = upload
+            self._start, self._uploads[slot] = absorb(self._start, upload)
 
     def aggregate(self, order: Aggregate) -> dict[str, Any]:
         """One round; returns the reply for the coordinator: the noisy shares, or the answers, and what they cost.

@@ -26,7 +26,7 @@ from orchestrator.mpc.ring import truncate
 from orchestrator.mpc.shared_arithmetic import SharedArithmetic
 from orchestrator.mpc.shares import ScalarShare, VectorShare
 from orchestrator.mpspdz.compiler import compile_program
-from orchestrator.mpspdz.installation import PARTIES, Installation
+from orchestrator.mpspdz.installation import PROTOCOLS, Installation
 from orchestrator.mpspdz.output import PartyCost
 from orchestrator.mpspdz.party import Party, PartyError, PortInUseError, Waitable
 from orchestrator.mpspdz.persistence import integers, read_shares, words, write_shares
@@ -59,7 +59,7 @@ class MpSpdzServer(Server):
         self._cache, self._scratch = Path(self._settings["cache"]), Path(self._settings["scratch"])
         self._shape = self._shape_of(self._parameters)
         supply.position = self._position  # it is used in the rounds, not beside them
-        self._dealer = supply if self._shape.protocol == "dealer-ring" else None
+        self._dealer = supply if PROTOCOLS[self._shape.protocol].dealer else None
 
     def _shape_of(self, parameters: RoundParameters) -> Shape:
         return Shape(self._program, self._settings["protocol"], parameters, len(self._model.values))
@@ -97,28 +97,21 @@ class MpSpdzServer(Server):
 
     def _inputs(self, uploads: list[Upload]) -> np.ndarray:
         """The party's share file: the scores, one column of q after the other, then the vectors the program takes."""
-        ring, fraction = self._shape.ring_bits, self._shape.fraction_bits
+        program, owner = self._shape.round_program, self.index
         columns = [value for column in zip(*(upload.scalars for upload in uploads), strict=True) for value in column]
-        parts = [words(truncate(columns, SCALAR_BITS - fraction, self.index), ring)]
-        for update in (upload.update for upload in uploads):
-            if isinstance(update, np.ndarray):  # scalar-first: what two shares exceed 2^64 by stays a multiple of it
-                parts.append(np.stack([update, np.zeros_like(update)], axis=1))
-            elif isinstance(update, list):  # faithful
-                parts.append(words(truncate(update, self._vectors.update_bits - fraction, self.index), ring))
-        return np.concatenate(parts)
+        scores = words(truncate(columns, SCALAR_BITS - program.fraction_bits, owner), program.ring_bits)
+        return np.concatenate([scores, *(program.words(upload.update, self._vectors, owner) for upload in uploads)])
 
     def _output_count(self) -> int:
-        return self._shape.parameters.cohort if self._program == "assisted" else len(self._model.values)
+        return self._shape.length if self._shape.round_program.sums else self._shape.parameters.cohort
 
     def _result(self, shares: np.ndarray, present: Present) -> VectorShare:
-        if self._program == "assisted":
+        program = self._shape.round_program
+        if not program.sums:
             factors = ScalarShare(integers(shares), SCALAR_BITS, self.index)
             ops = SharedArithmetic(self.index, Tally())  # the sum takes nothing from preprocessing
             return run_with(scaled_sums(ops, self._vectors, factors, present.uploads, present.start), self._peer)
-        scale = self._shape.fraction_bits
-        if self._program == "scalar-first":
-            scale += self._vectors.update_bits
-        total = shares[:, 0] << np.uint64(self._vectors.model_bits - scale)
+        total = shares[:, 0] << np.uint64(self._vectors.model_bits - program.sum_bits(self._vectors))
         return VectorShare(present.start.values - total, self._vectors.model_bits, self.index)
 
     def _run_parties(self, party: Party, number: int) -> tuple[PartyCost, int]:
@@ -159,7 +152,7 @@ class MpSpdzServer(Server):
     def _agree_on_ports(self, number: int) -> int:
         """A base port that server 0 finds and whose own port server 1 finds free too; the dealer is told."""
         for _ in range(_ATTEMPTS):
-            own = free_ports(PARTIES[self._shape.protocol]) if self.index == 0 else 0
+            own = free_ports(self._shape.parties) if self.index == 0 else 0
             port = own + int.from_bytes(self._peer.exchange(own.to_bytes(4, "little")), "little")
             fits = self.index == 0 or is_free(port + 1)
             if self._peer.exchange(bytes([fits])) == b"\1" and fits:

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from types import NoneType, UnionType
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
-from mpc_programs.rules import PROGRAMS, RULES, RoundParameters
+from mpc_programs.programs import PROGRAMS
+from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.errors import SafeGNNError
 from orchestrator.mpc.fixed_point import VectorFormat
 

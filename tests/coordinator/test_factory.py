@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mpc_programs.rules import PROGRAMS, RULES, RoundParameters
+from mpc_programs.programs import PROGRAMS
+from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.config import EngineConfig, load_config
 from orchestrator.coordinator.alone import NoEngine
 from orchestrator.coordinator.embedded import EmbeddedEngine
@@ -14,7 +15,7 @@ from orchestrator.coordinator.plaintext import PlaintextEngine
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import clip_error
-from orchestrator.mpspdz.installation import PARTIES
+from orchestrator.mpspdz.installation import PROTOCOLS
 from orchestrator.privacy.sensitivity import dropout_bound, fixed_weight
 from orchestrator.registry import METHODS
 from tests.support import f2gnn_bound
@@ -42,8 +43,8 @@ def test_mpspdz_takes_its_own_settings_and_the_bound_follows_its_program(standin
 
 def test_the_choices_are_those_that_exist():
     fields = EngineConfig.model_fields
-    assert fields["program"].annotation.__args__ == PROGRAMS
-    assert set(fields["protocol"].annotation.__args__) == PARTIES.keys()
+    assert fields["program"].annotation.__args__ == tuple(PROGRAMS)
+    assert set(fields["protocol"].annotation.__args__) == PROTOCOLS.keys()
 
 
 def test_the_rounds_parameters_are_those_of_the_settings():

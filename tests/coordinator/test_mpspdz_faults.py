@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.coordinator.mpspdz import MpSpdzEngine
 from orchestrator.errors import PeerLostError, PeerTimeoutError
-from orchestrator.mpspdz.installation import PARTIES, Installation
+from orchestrator.mpspdz.installation import PROTOCOLS, Installation
 from tests.coordinator.test_mpspdz import wait_for_end
 from tests.coordinator.test_mpspdz_rounds import FORMAT, cohorts, parameters, play
 from tests.support import engine_of
@@ -31,7 +31,7 @@ def announced(installation, tmp_path):
     for name in ("compile.py", "CHANGELOG.md", "Player-Data"):
         (home / name).symlink_to(installation.home / name)
     os.mkfifo(home / "pids")
-    for protocol in PARTIES:
+    for protocol in PROTOCOLS:
         path = home / f"{protocol}-party.x"
         path.write_text(f'#!/bin/sh\necho "$2 $$" > {home}/pids\nexec {installation.binary(protocol)} "$@"\n')
         path.chmod(0o755)
@@ -89,7 +89,7 @@ def test_a_party_that_dies_or_stops_is_named(announced, cache, protocol, index, 
         struck.start(np.zeros(LENGTH))
 
         def strike():
-            found.update(pids(PARTIES[protocol]))
+            found.update(pids(PROTOCOLS[protocol].parties))
             work(found[index], 0.3 if protocol == "semi2k" else 0.02)
             os.kill(found[index], getattr(signal, name))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.mpspdz.compiler import compile_program
-from orchestrator.mpspdz.installation import PARTIES, Installation
+from orchestrator.mpspdz.installation import Installation
 from orchestrator.mpspdz.output import PartyCost
 from orchestrator.mpspdz.party import Party
 from orchestrator.mpspdz.persistence import integers, read_shares, words, write_shares
@@ -21,7 +21,7 @@ def compute(
     installation: Installation, cache: Path, scratch: Path, job: Job, inputs: list[int], outputs: int
 ) -> tuple[list[int], list[PartyCost]]:
     """What the program writes behind `inputs`, signed integers in the job's ring, and each party's costs."""
-    compiled, port = compile_program(installation, job, cache), free_ports(PARTIES[job.protocol])
+    compiled, port = compile_program(installation, job, cache), free_ports(job.parties)
     sides = [words(side.values, job.ring_bits) for side in share_units(inputs)]
 
     def run(index: int) -> tuple[list[int], PartyCost]:
@@ -33,7 +33,7 @@ def compute(
             return integers(shares), cost
 
     with ThreadPoolExecutor() as pool:
-        results = list(pool.map(run, range(PARTIES[job.protocol])))
+        results = list(pool.map(run, range(job.parties)))
     modulus = 1 << job.ring_bits
     sums = [(one + two) % modulus for one, two in zip(results[0][0], results[1][0], strict=True)]
     return [value - modulus if value >= modulus // 2 else value for value in sums], [cost for _, cost in results]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orchestrator.mpspdz.installation import PARTIES
+from orchestrator.mpspdz.installation import PROTOCOLS
 from orchestrator.mpspdz.shape import Operation
 from tests.mpspdz.real import compute, evaluate
 
@@ -13,7 +13,7 @@ ULP = 2.0**-32
 FAR = 1e5
 RNG = np.random.default_rng(1)
 
-pytestmark = pytest.mark.parametrize("protocol", PARTIES)
+pytestmark = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 def softmax(x):

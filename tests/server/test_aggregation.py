@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from mpc_programs.lockstep import run_pair
+from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.coordinator.audit import float64_aggregate, float64_personal
 from orchestrator.methods.base import LocalUpdate
@@ -16,7 +17,7 @@ from orchestrator.mpc.offline.correlations import Batch, Demand, Tally, deal
 from orchestrator.mpc.ring import unpack_bits
 from orchestrator.mpc.shared_arithmetic import SharedArithmetic
 from orchestrator.mpc.shares import BitShare, VectorShare
-from orchestrator.server.aggregation import PROGRAMS, absorb, aggregate, demand, only, separate_count
+from orchestrator.server.aggregation import absorb, aggregate, demand, only, separate_count
 from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.message import Header
 from orchestrator.wire.upload import Layout, share_update, unpack_upload
@@ -43,9 +44,9 @@ def round_on_shares(parameters, model, uploads, clip_norm=None, vectors=FORMAT, 
     if parameters.personal:
         encoded = np.broadcast_to(encoded, (n, len(model)))
     start = [VectorShare(encoded, vectors.model_bits, 0), VectorShare(np.zeros_like(encoded), vectors.model_bits, 1)]
-    if program == "assisted":
-        for part in parts:
-            start, part[:] = zip(*(absorb(share, part[k]) for k, share in enumerate(start)), strict=True)
+    for part in parts:
+        start, part[:] = zip(*(absorb(share, part[k]) for k, share in enumerate(start)), strict=True)
+        if program == "assisted":
             assert all(upload.update.products.size == 0 for upload in part)  # else a server would hold q^2 d elements
     sides = [
         aggregate(SharedArithmetic(k, sources[k]), parameters, vectors, [part[k] for part in parts], start[k], program)

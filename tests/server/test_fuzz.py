@@ -158,9 +158,7 @@ def _sides(program, parameters, agreed, slots):
     for k in (0, 1):
         start, uploads = VectorShare(np.zeros(shape, np.uint64), FORMAT.model_bits, k), []
         for slot in slots:
-            upload = agreed[k][slot]
-            if program == "assisted":
-                start, upload = absorb(start, upload)
+            start, upload = absorb(start, agreed[k][slot])
             uploads.append(upload)
         sides.append(aggregate(SharedArithmetic(k, sources[k]), parameters, FORMAT, uploads, start, program))
     return sides
