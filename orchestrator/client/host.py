@@ -246,7 +246,7 @@ def serve(
 
     Arguments as `Clients`, and `own`, the `orchestrator.models.OwnModule` that ``model.name = own`` means.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the coordinator ends its clients
     single_threaded()
     if own is not None:
         from orchestrator.models import NETWORKS

@@ -120,7 +120,7 @@ class ClientPool:
             process = context.Process(target=target, args=(theirs, graphs, config), daemon=True)
             with _without_main():
                 process.start()
-            theirs.close()
+            theirs.close()  # else the pipe would stay open when the process has ended
             self._connections.append(ours)
             self._processes.append(process)
 
@@ -227,7 +227,7 @@ class ClientPool:
         for connection in self._connections:
             connection.close()
         for process in self._processes:
-            process.kill()
+            process.kill()  # what counts of its state is in files
             process.join()
         self._connections.clear()
         self._processes.clear()
@@ -300,7 +300,7 @@ class ClientPool:
         return PeerTimeoutError(self._name(k), phase, round, reason)
 
     def _lost(self, k: int, phase: str, round: int) -> PeerLostError:
-        self._processes[k].join(timeout=1.0)
+        self._processes[k].join(timeout=1.0)  # the pipe closes before there is a status
         return PeerLostError(
             self._name(k), phase, round, f"the process ended with status {self._processes[k].exitcode}"
         )

@@ -268,6 +268,7 @@ class RoundPlan:
         least, most = (self.at(bound)._stddev for bound in (low, high))
         if slope := (most - least) / (high - low):
             finest, largest = 2.0 ** (_FINEST_NOISE_BITS - self.vectors.model_bits), self.vectors.limit / 10
+            # A little inside, so that rounding does not lead out of what the checks allow.
             at = [low + (stddev - least) / slope for stddev in (finest * (1 + 1e-9), largest * (1 - 1e-9))]
             low, high = max(low, at[0]), min(high, at[1])
         return low, high

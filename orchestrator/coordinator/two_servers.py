@@ -83,7 +83,7 @@ class TwoServerEngine(Engine):
         self._roles = list(modules)
         self._certificates = certificates
         if certificates is not None:
-            for role in (*self._roles, "coordinator"):
+            for role in (*self._roles, "coordinator"):  # faults show here, not in a process that has started
                 Identity.load(certificates, role)
         started = {role: [sys.executable, "-m", module] for role, module in modules.items()}
         self._processes = Processes(started | (commands or {}), ports, startup_timeout_sec, timeout_sec)
@@ -262,6 +262,7 @@ class TwoServerEngine(Engine):
         if both[0]["type"] != both[1]["type"] or first.keys() != second.keys():
             raise self._channels["server 1"].error(DisagreementError, "leaves out other clients than server 0")
         own, self._left_out = self._left_out, {}
+        # Of two reasons the one that says more than that the other server refused.
         theirs = {slot: min(first[slot], second[slot], key=hearsay) for slot in sorted(first)}
         return {slot: own.get(slot, reason) for slot, reason in theirs.items()}
 

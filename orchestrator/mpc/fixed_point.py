@@ -140,6 +140,7 @@ class VectorFormat:
             norm = _norm(delta)
         if not np.isfinite(norm):
             return np.zeros(len(delta), dtype=np.uint64)
+        # 2^-20 below the limit, which is far more than float64 rounds in norm and product.
         shortened = delta * ((1.0 - 2.0**-20) * self.limit / norm)
         # Towards zero: rounding to nearest could make it longer again.
         return np.trunc(np.ldexp(shortened, self.update_bits)).astype(np.int64).view(np.uint64)

@@ -31,6 +31,7 @@ class Prg:
         seed = fresh_seed() if seed is None else seed
         if len(seed) != SEED_BYTES:
             raise ValueError(f"expected a seed of {SEED_BYTES} bytes, got {len(seed)}")
+        # From zero, without a nonce: a seed makes one stream and is not used again.
         self._stream = Cipher(algorithms.AES128(seed), modes.CTR(bytes(16))).encryptor()
 
     def bytes(self, count: int) -> bytes:

@@ -164,7 +164,7 @@ class SharedArithmetic:
         planes = _transpose(reduce64((x - y).values))
         signs, own = planes & (1 << n) - 1, planes >> n
         mine, theirs = (own, 0) if self.owner == 0 else (0, own)
-        count = (_WORD - 1) * n
+        count = (_WORD - 1) * n  # what is carried out of the sign leaves the ring
         generate = (await self.and_(self._bits(mine, count), self._bits(theirs, count))).bits << n
         propagate = own << n
         half = _WORD // 2 * n

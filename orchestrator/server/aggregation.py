@@ -109,6 +109,7 @@ def absorb(model: VectorShare, upload: Upload) -> tuple[VectorShare, Upload]:
     if not isinstance(update, Correlated):
         return model, upload
     total = VectorShare(model.values + update.products.reshape(model.values.shape), model.scale_bits, model.owner)
+    # Copies: views of these few parts would hold the whole message in memory.
     kept = replace(update, masked=update.masked.copy(), products=update.products[:0].copy())
     return total, replace(upload, update=kept)
 
@@ -143,8 +144,9 @@ async def scaled_sums(
     """
     owner, q = ops.owner, len(uploads)
     cut = SCALAR_BITS - vectors.weight_bits
+    # In the large ring, which has the room that truncation without interaction takes; Z_2^64 is full.
     shares = reduce64(truncate(weights.values, cut, owner))
-    total = model.values.copy()
+    total = model.values.copy()  # a shared or read-only array: under personal rules the public model stays
     updates = [upload.update for upload in uploads if isinstance(upload.update, Correlated)]
     if updates:
         factor_masks = np.stack([update.factor_masks for update in updates], axis=1).ravel()
@@ -153,6 +155,7 @@ async def scaled_sums(
     else:
         shared = [upload.update for upload in uploads if isinstance(upload.update, np.ndarray)]
         factor_masks, masks, products = ops.vectors(q, len(total))
+        # In one message, hence one round.
         both = np.concatenate([shares - factor_masks, (np.stack(shared) + masks).ravel()])
         masked = VectorShare(both, vectors.weight_bits, owner)
         opened = await open_ring64(masked, reason="factors and updates masked by fresh scaled vectors")
@@ -237,7 +240,7 @@ SUMS: dict[str, WeightedSum] = {
 """By program."""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # asked for online too, where the other server waits
 def demand(parameters: RoundParameters, length: int, program: str = "assisted") -> Demand:
     """Exactly what one round takes from preprocessing, counted by running the scores' part on zeros.
 

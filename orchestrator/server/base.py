@@ -235,7 +235,7 @@ class Server(ABC):
         key = number, self._announced.noise_stddev, self._announced.count_stddev or 0.0
         (noise, count_noise), waited_seconds = self._noise.take(key)
         started = time.perf_counter()
-        self._model = _add(result, noise)
+        self._model = _add(result, noise)  # noise included: clients train from what was released
         released = {"share": self._model}
         if count is not None:
             released["count"] = _add(count, count_noise)
@@ -272,7 +272,7 @@ class Server(ABC):
             raise self._coordinator.error(DisagreementError, str(error)) from None
         if places:
             self._settle(number, places)
-        slots = sorted(self._uploads)
+        slots = sorted(self._uploads)  # uploads may have come to the other server in another order
         uploads, start = [self._uploads[slot] for slot in slots], self._start
         if self._parameters.personal and len(slots) < len(cohort):
             uploads = [only(upload, slots) for upload in uploads]

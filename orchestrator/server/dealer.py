@@ -16,7 +16,7 @@ from orchestrator.transport.channel import LONGEST_MESSAGE, Channel, Position, a
 
 __all__ = ["main"]
 
-_LONGEST_REQUEST = 1 << 10
+_LONGEST_REQUEST = 1 << 10  # a round and five counts
 
 
 def serve(servers: dict[str, Channel], position: Position) -> None:
@@ -34,6 +34,7 @@ def serve(servers: dict[str, Channel], position: Position) -> None:
                 batches[key] = {"server 0": first, "server 1": second}
             if channel.peer not in batches[key]:
                 raise channel.error(DisagreementError, f"asked twice for what it has of round {number}")
+            # Once: what is computed twice under the same masks shows how its inputs differ.
             channel.send(batches[key].pop(channel.peer))
             if not batches[key]:
                 del batches[key]

@@ -27,6 +27,7 @@ def serve(
     begun = False
     while True:
         try:
+            # The setup holds the model, of whatever size; all later lengths follow from it.
             order = _next_order(coordinator, server.longest_order if begun else LONGEST_MESSAGE)
         except PeerLostError:
             return

@@ -44,7 +44,7 @@ __all__ = ["MpSpdzServer"]
 _HOST = "127.0.0.1"
 _ATTEMPTS = 20
 _DONE, _AGAIN = b"\0", b"\1"
-_HEARING_SEC = 5.0
+_HEARING_SEC = 5.0  # for the dealer to say what it knows, before somebody is blamed
 
 
 class MpSpdzServer(Server):
@@ -154,7 +154,7 @@ class MpSpdzServer(Server):
         for _ in range(_ATTEMPTS):
             own = free_ports(self._shape.parties) if self.index == 0 else 0
             port = own + int.from_bytes(self._peer.exchange(own.to_bytes(4, "little")), "little")
-            fits = self.index == 0 or is_free(port + 1)
+            fits = self.index == 0 or is_free(port + 1)  # party i listens on the base port + i
             if self._peer.exchange(bytes([fits])) == b"\1" and fits:
                 if self._dealer is not None and self.index == 0:
                     self._dealer.send_message(self._dealer_order(number, port))

@@ -24,7 +24,7 @@ from orchestrator.transport.channel import Channel, Position
 __all__ = ["serve"]
 
 _HOST = "127.0.0.1"
-_LONGEST_ORDER = 1 << 14
+_LONGEST_ORDER = 1 << 14  # three paths and some numbers
 
 
 def serve(servers: dict[str, Channel], position: Position) -> None:

@@ -72,5 +72,5 @@ class Pool(Generic[Key, Made]):
             key, future = self._orders.get()
             try:
                 future.set_result(self._make(key))
-            except BaseException as error:
+            except BaseException as error:  # whatever it is: who takes it would else wait for ever
                 future.set_exception(error)

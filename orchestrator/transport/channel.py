@@ -78,6 +78,7 @@ class Channel:
         setting: str = _SILENCE,
     ) -> None:
         """Args: timeout_sec: for each message; setting: where that comes from, for errors."""
+        # A round is one short message each way, which Nagle's algorithm would hold back.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connection
         self.position = position
@@ -170,7 +171,7 @@ class Channel:
 
     def _write(self, data: bytes | memoryview, deadline: float) -> None:
         try:
-            self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
+            self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))  # 0 would mean: do not wait
             self._socket.sendall(data)
         except TimeoutError:
             raise self.error(PeerTimeoutError, f"took no data for {self.timeout_sec:g} s ({self.setting})") from None

@@ -164,6 +164,7 @@ def create_certificates(folder: Path, days: int = 365, start: datetime | None = 
     try:
         folder.mkdir(mode=0o700, parents=True)
         for file_name, content in contents.items():
+            # For nobody else to read from the first byte on, which a later chmod would not give.
             with open(os.open(folder / file_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(content)
     except FileExistsError:

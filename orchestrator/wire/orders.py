@@ -189,6 +189,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) is dict:
         return isinstance(value, dict) and all(isinstance(text, str) for pair in value.items() for text in pair)
     if hint is int:
+        # Not isinstance, as a bool is an int.
         return type(value) is int and 0 <= value < _LARGEST
     if hint is float:
         return type(value) in (int, float) and abs(value) < math.inf

@@ -128,6 +128,7 @@ def share_update(
         raise ValueError(f"Expected d={d}, k={k} and {'a' if layout.answered else 'no'} reply key, as the layout has.")
     tag, prg = secrets.token_bytes(TAG_BYTES), Prg(seeds[0])
     parts = CARRIERS[layout.program].split(update, layout.factors, prg, Prg(seeds[1]))
+    # After the update's elements: both ends read the stream in one order.
     parts["scalars"] = complement(encode_scalars(scores), prg.ring128(k))
     packed = []
     for server, header in enumerate(headers):

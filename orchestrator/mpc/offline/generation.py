@@ -22,7 +22,7 @@ __all__ = ["generate"]
 
 _BITS = 128
 _WORD = 64
-_SLICE = 8192
+_SLICE = 8192  # a triple takes 128 blocks of 16 bytes, in several arrays at once
 
 
 async def generate(transfers: OtExtension, owner: int, demand: Demand) -> Batch:
@@ -74,6 +74,7 @@ async def _scalars(transfers: OtExtension, owner: int, demand: Demand) -> tuple[
     split, end = _BITS * t, _BITS * t + b
     scaled = _shifts(factor).reshape(split, 2)
     carried = np.concatenate([scaled, np.stack([sent.astype(np.uint64), np.zeros(half, np.uint64)], axis=1)])
+    # Bit triples take their factors as they come and need no correction.
     where = np.r_[0:split, end : end + half]
     corrections = _subtract(_add(first[where], carried), second[where])
     theirs = np.frombuffer(await exchange(corrections.astype("<u8").tobytes()), dtype="<u8").reshape(-1, 2)
@@ -91,6 +92,7 @@ async def _scalars(transfers: OtExtension, owner: int, demand: Demand) -> tuple[
 
     as_sender, as_receiver = [-block for block in _integers(first[end:])], _integers(hidden[split:])
     products = as_sender + as_receiver if owner == 0 else as_receiver + as_sender
+    # A daBit is the exclusive or of one bit of each server, x + y - 2 x y.
     bit_sums = [bit - 2 * product & MASK128 for bit, product in zip(own_bits.tolist(), products, strict=True)]
     bit_triples = tuple(pack_bits(column) for column in (bit_a, bit_b, bit_c))
     return (a, b_, c), bit_triples, (pack_bits(own_bits[:r]), bit_sums[:r])

@@ -27,10 +27,11 @@ __all__ = ["BASE_TRANSFERS", "OtExtension", "base_transfers"]
 BASE_TRANSFERS = 128
 """Computational security parameter: the number of base transfers and of bits in a block."""
 
-_HASH_KEY = hashlib.sha256(b"safegnn ot hash").digest()[:16]
+_HASH_KEY = hashlib.sha256(b"safegnn ot hash").digest()[:16]  # public: the hash needs a permutation, not a secret
 
 
 def _scalar() -> bytes:
+    # Of twice as many bytes as the group's order has, so that the rest is uniform but for 2^-256.
     return sodium.crypto_core_ed25519_scalar_reduce(secrets.token_bytes(64))
 
 
@@ -140,10 +141,11 @@ class OtExtension:
         received = np.frombuffer(await exchange(masked.tobytes()), dtype=np.uint8).reshape(BASE_TRANSFERS, width)
         q = np.stack([np.frombuffer(prg.bytes(width), dtype=np.uint8) for prg in self._chosen])
         q ^= received & self._mask
+        # Row j is t_j, or t_j ^ secret where the receiver chose 1: of both blocks it can compute that one alone.
         rows = _transpose(q, m)
         first, second = self._digest(rows), self._digest(rows ^ self._secret_block)
         mine = self._digest(_transpose(t, m))
-        self._count += m
+        self._count += m  # no transfer is ever hashed with the number of another one
         return first, second, mine
 
     def _digest(self, blocks: np.ndarray) -> np.ndarray:
