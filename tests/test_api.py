@@ -25,6 +25,18 @@ from tests.training_runs import Crash, crash_after
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
 
 
+@pytest.fixture
+def drawn() -> None:
+    """Figures are drawn in this test."""
+
+
+@pytest.fixture(autouse=True)
+def undrawn(request, monkeypatch) -> None:
+    """Elsewhere they are not: they take ten times as long as a training of this size."""
+    if not {"drawn", "finished"} & set(request.fixturenames):
+        monkeypatch.setattr("orchestrator.reports.run.draw_run", lambda folder, title: None)
+
+
 def records(run: Run) -> list[dict]:
     return RunFolder(run.folder).records()
 
@@ -98,6 +110,7 @@ def test_clients_are_evaluated_together_or_each(tiny, tmp_path, where):
     assert run.metrics["val"]["counts"]["nodes"] == nodes
 
 
+@pytest.mark.usefixtures("drawn")
 def test_personalised_clients_of_ones_own_are_compared(tiny, tmp_path):
     parts = [class_graph(40, edges=80, seed=k) for k in range(3)]
     run = train(
