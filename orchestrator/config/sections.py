@@ -40,6 +40,16 @@ class Section(BaseModel):
             raise ValueError(f"expected no flag, got {value}; put text in quotes")
         return value
 
+    @field_validator("*")
+    @classmethod
+    def _paths_from_the_home_folder(cls, value: Any) -> Any:
+        if not isinstance(value, Path):
+            return value
+        try:
+            return value.expanduser()
+        except RuntimeError:
+            raise ValueError(f"{value}: there is no such home folder; write the path out") from None
+
     @classmethod
     def inner(cls) -> dict[str, type[Section]]:
         """The sections in this one, by name."""

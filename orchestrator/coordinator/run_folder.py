@@ -93,7 +93,7 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{error.filename or path}: cannot be created: {error.strerror or error}") from error
         folder = cls(path)
-        folder._write_text("config.yaml", config.to_yaml())
+        folder._write_text("config.yaml", config.absolute().to_yaml())
         folder._write_text("environment.json", json.dumps(_environment(), indent=2) + "\n")
         return folder
 
