@@ -49,7 +49,7 @@ class Run:
         Raises:
             RunError: the folder holds no run.
         """
-        opened, settings = RunFolder.open(Path(folder))
+        opened, settings = RunFolder.open(Path(folder).expanduser())
         return cls(opened.path, settings, _own_module(model))
 
     @property
@@ -171,7 +171,7 @@ def train(
     elif settings is not None or presets or sections:
         raise ConfigError("resume: the run continues with its own settings; leave others out")
     else:
-        folder, settings = RunFolder.open(Path(resume))
+        folder, settings = RunFolder.open(Path(resume).expanduser())
         _check_resumed(settings, graph, parts, own is not None)
     warm_up()
     from orchestrator.experiments.run import check

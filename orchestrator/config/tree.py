@@ -46,6 +46,7 @@ class Config(Section):
     seed: int = Field(
         31,
         ge=0,
+        lt=2**63,
         description="what all reproducible randomness derives from: graph, split, clients, cohorts, training; secrets, "
         "masks and the noise of privacy do not. Whoever knows it knows every cohort",
     )
