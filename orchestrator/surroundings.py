@@ -19,6 +19,8 @@ _SYSTEMS = {"linux": "Linux", "darwin": "macOS"}
 _LONGEST_FOLDER = 71
 """Bytes. A socket's path has 103 on macOS, 107 on Linux; ``/pymp-12345678/listener-12345678`` are 32 of them."""
 
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
 _SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 
 
@@ -74,7 +76,7 @@ def memory_bytes() -> int | None:
         whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
         return None
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+    for path in _LIMITS:
         try:
             with open(path, encoding="ascii") as file:
                 whole = min(whole, int(file.read()))

@@ -50,7 +50,9 @@ TRACEBACK = "Traceback (most recent call last)"
 def pytest_runtest_makereport(item, call):
     """No traceback reaches a user: a test in whose output one shows fails, whichever process printed it."""
     report = yield
-    shown = next((text for title, text in report.sections if title.startswith("Captured std") and TRACEBACK in text), "")
+    shown = next(
+        (text for title, text in report.sections if title.startswith("Captured std") and TRACEBACK in text), ""
+    )
     if report.passed and shown:
         report.outcome, report.longrepr = "failed", f"a traceback was printed:\n{shown}"
     return report

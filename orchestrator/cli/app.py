@@ -24,4 +24,3 @@ app = typer.Typer(
 for command in (train, compare, account, reproduce, certs, bench, mpc, doctor):
     app.command()(command)
 app.add_typer(data_app, name="data")
-

@@ -98,7 +98,7 @@ def main() -> None:
     """Entry point: every failure is one line on standard error and a non-zero exit status."""
     _open_standard_streams()
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _Output(sys.stdout), _Output(sys.stderr)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = _Output(sys.stdout), _Output(sys.stderr)
     try:
         with _Signals() as signals:
             try:

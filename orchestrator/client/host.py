@@ -255,7 +255,9 @@ def serve(
 
             NETWORKS["own"] = own
         clients = Clients(graphs, config, method)
-        while (order := _next_order(connection)) is not None and _say(connection, *_outcome(order, clients, connection)):
+        while (order := _next_order(connection)) is not None and _say(
+            connection, *_outcome(order, clients, connection)
+        ):
             pass
     except BaseException as error:  # whatever it is, its text stays here
         _say(connection, "failed", where(error))

@@ -150,13 +150,18 @@ class ClientsConfig(Section):
     copies: int = Field(5, ge=1, le=10**6, description="of overlapping: clients a part")
     share: float = Field(0.5, gt=0, le=1, description="of overlapping: share of its part's nodes that a client holds")
     tolerance: int = Field(
-        20, ge=0, le=10**9, description="of louvain: nodes by which clients may be larger, and pieces are smaller, than the mean"
+        20,
+        ge=0,
+        le=10**9,
+        description="of louvain: nodes by which clients may be larger, and pieces are smaller, than the mean",
     )
     features: Literal["float", "truncated"] = Field(
         "float", description="float: as they are; truncated: towards zero, as the reference code"
     )
     balance_self_loops: bool = Field(False, description="count self-loops as intra-group edges in B")
-    batch: int = Field(1, ge=1, le=10**6, description="clients that a process trains together; pays for many small networks")
+    batch: int = Field(
+        1, ge=1, le=10**6, description="clients that a process trains together; pays for many small networks"
+    )
 
     @model_validator(mode="after")
     def _partition_fits(self) -> ClientsConfig:
@@ -193,7 +198,9 @@ class ModelConfig(Section):
 class FederationConfig(Section):
     """How many rounds there are, and who takes part in them."""
 
-    rounds: int = Field(500, ge=1, le=10**9, description="rounds to train; privacy.epsilon_budget may end training earlier")
+    rounds: int = Field(
+        500, ge=1, le=10**9, description="rounds to train; privacy.epsilon_budget may end training earlier"
+    )
     cohort: int = Field(10, ge=1, le=10**6, description="clients sampled per round; in few a client hides badly")
     sampling: Literal["distinct", "with_replacement", "poisson"] = Field(
         "distinct", description="poisson: every client with probability cohort / clients.count, so cohorts vary in size"
@@ -308,7 +315,9 @@ class EngineConfig(Section):
     )
     timeout_sec: float = Field(60.0, gt=0, le=1e6, description="longest silence of a peer within a phase of a round")
     training_timeout_sec: float = Field(3600.0, gt=0, le=1e6, description="longest local training of one cohort")
-    client_processes: int = Field(2, ge=1, le=1024, description="processes among which the simulated clients are divided")
+    client_processes: int = Field(
+        2, ge=1, le=1024, description="processes among which the simulated clients are divided"
+    )
     ports: tuple[_Port, _Port, _Port] | None = Field(None, description="server 0, server 1, dealer; null: free ones")
     certificates: Path | None = Field(
         None, description="folder that `safegnn certs` wrote; null: certificates for this session only"

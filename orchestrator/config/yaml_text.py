@@ -1,7 +1,7 @@
 """YAML as people mean it: 1.1, without what it reads otherwise than it looks.
 
-``1e-4`` is a number and ``2024-05-01`` text. Refused are ``010``, which is 8 in YAML 1.1, and ``1:30``, which is 90; a key
-that stands twice; tags; and aliases of lists and mappings, of which a line can make more than a machine holds.
+``1e-4`` is a number and ``2024-05-01`` text. Refused are ``010``, which is 8 in YAML 1.1, and ``1:30``, which is 90; a
+key that stands twice; tags; and aliases of lists and mappings, of which a line can make more than a machine holds.
 """
 
 from __future__ import annotations

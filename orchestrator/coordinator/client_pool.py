@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ class ClientPool:
         self._timeout_sec = config.engine.training_timeout_sec
         self._members: list[list[int]] = [list(range(k, len(graphs), count)) for k in range(count)]
         self._connections: list[Connection] = []
-        self._processes = []
+        self._processes: list[BaseProcess] = []
         try:
             for k in range(count):
                 self._start(context, k, partial(target, graphs=graphs, config=config))

@@ -64,4 +64,6 @@ def check_round(cohort: int, parameters: int) -> None:
 def _check(what: str, needed: int, right: Callable[[], str]) -> None:
     have = memory_bytes()
     if have is not None and needed > have:
-        raise ConfigError(f"{what} take at least {needed / 1e9:,.0f} GB, and this machine has {have / 1e9:,.0f}; {right()}")
+        raise ConfigError(
+            f"{what} take at least {needed / 1e9:,.0f} GB, and this machine has {have / 1e9:,.0f}; {right()}"
+        )

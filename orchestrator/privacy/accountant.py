@@ -248,7 +248,7 @@ def _pld_epsilon(ledger: tuple[tuple[Release, int], ...], delta: float) -> float
         least = min(release.noise_multiplier for release, _ in ledger)
         raise ConfigError(
             f"accountant pld: noise multiplier {least:g} over {rounds} rounds is beyond its reach, which would take "
-            f"minutes or more memory than there is; use accountant rdp, more noise, or at most {_MOST_PLD_ROUNDS} rounds"
+            f"minutes or much memory; use accountant rdp, more noise, or at most {_MOST_PLD_ROUNDS} rounds"
         )
     accountant = Pld(value_discretization_interval=interval)
     for release, count in ledger:

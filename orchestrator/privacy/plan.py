@@ -29,7 +29,16 @@ from typing import Literal
 from orchestrator.errors import ConfigError
 from orchestrator.privacy.accountant import ACCOUNTANTS, Accountant, Release
 
-__all__ = ["ADJACENCY", "LARGEST_MULTIPLIER", "LEAST_MULTIPLIER", "SAMPLERS", "VIEWS", "PrivacyPlan", "View", "server_stddev"]
+__all__ = [
+    "ADJACENCY",
+    "LARGEST_MULTIPLIER",
+    "LEAST_MULTIPLIER",
+    "SAMPLERS",
+    "VIEWS",
+    "PrivacyPlan",
+    "View",
+    "server_stddev",
+]
 
 SAMPLERS = ("fixed", "poisson")
 ADJACENCY = {"fixed": "replace-one", "poisson": "add/remove"}

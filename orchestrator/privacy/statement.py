@@ -82,9 +82,7 @@ def calibrate(plan: PrivacyPlan, rounds: int, target: float) -> PrivacyPlan:
     while excess(low) <= 0.0:
         low, high = low - 1.0, low
         if low < math.log(LEAST_MULTIPLIER):
-            raise ConfigError(
-                f"target epsilon {target:g}: any noise multiplier from {LEAST_MULTIPLIER:g} on keeps it in {rounds} rounds"
-            )
+            raise ConfigError(f"target epsilon {target:g}: any noise multiplier from {LEAST_MULTIPLIER:g} on keeps it")
     root = brentq(excess, low, high, xtol=_PRECISION)
     while excess(math.log(multiplier := _round_up(math.exp(root), 6))) > 0.0:
         root += _PRECISION

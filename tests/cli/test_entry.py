@@ -21,7 +21,19 @@ from tests.cli.commands import SETTINGS, assert_refused
 
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
 
-ACCOUNT = ["account", "--sampler", "fixed", "--clients", "30", "--cohort", "3", "--rounds", "5", "--noise-multiplier", "1"]
+ACCOUNT = [
+    "account",
+    "--sampler",
+    "fixed",
+    "--clients",
+    "30",
+    "--cohort",
+    "3",
+    "--rounds",
+    "5",
+    "--noise-multiplier",
+    "1",
+]
 
 
 # What nobody foresaw
