@@ -83,8 +83,6 @@ def test_what_trains_nothing_does_not_wait_for_torch(tmp_path, arguments):
         (("train", "--set", "data.synthetic={nodes: 100000000, features: 100000}"), 2, ("data.synthetic", "fewer")),
         (("train", "--set", "clients.count=10000000000"), 2, ("clients.count", "1000000")),
         (("train", "--set", "federation.rounds=1e18"), 2, ("federation.rounds", "1000000000")),
-        (("bench", "--parameters", "1000000000000"), 2, ("--parameters 1000000000000", "GB")),
-        (("bench", "--set", "method.name=local", "--set", "evaluation.where=clients"), 2, ("local",)),
         (("train", "--set", "federation.cohort=31"), 2, ("federation.cohort = 31", "clients.count = 30")),
         (("train", "--set", "federation.rounds=0"), 2, ("federation.rounds",)),
         (("train", "--set", "method.tua=1"), 2, ("method.tua: unknown setting",)),
@@ -121,6 +119,14 @@ def test_what_trains_nothing_does_not_wait_for_torch(tmp_path, arguments):
 def test_bad_input_is_one_line_and_leaves_no_folder(safegnn, arguments, status, parts):
     assert_refused(safegnn(*arguments), status, *parts)
     assert not list(Path().iterdir())
+
+
+def test_a_round_that_no_memory_holds_is_refused_after_what_is_measured_is_named(safegnn):
+    status, out, err = safegnn("bench", "--parameters", "1000000000000", "--repeats", "1")
+    assert (status, out) == (2, "")
+    said = err.splitlines()
+    assert said[0] == "embedded, assisted, ot: 1 rounds" and len(said) == 2
+    assert said[1].startswith("safegnn: --cohort 10 --parameters 1000000000000: ") and "GB" in said[1]
 
 
 @pytest.mark.parametrize(("typo", "meant"), [("trian", "'train'"), ("compaer", "'compare'"), ("acount", "'account'")])

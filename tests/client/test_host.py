@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-import subprocess
 import sys
+from importlib import import_module
+from pickle import UnpicklingError
 
 import numpy as np
 import pytest
@@ -139,9 +140,10 @@ OUTCOMES = [
 
 
 @pytest.fixture
-def heedless(monkeypatch, one_thread):
-    """This process keeps its own Ctrl-C."""
+def heedless(monkeypatch):
+    """This process keeps its own Ctrl-C and threads."""
     monkeypatch.setattr(host.signal, "signal", lambda *arguments: None)
+    monkeypatch.setattr(host, "single_threaded", lambda: None)
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda value: type(value).__name__)
@@ -191,18 +193,23 @@ def test_an_order_that_cannot_be_read_is_a_failure_without_its_text(setting, hee
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        ("EOFError('secret')", ""),
-        ("ValueError('secret')", "safegnn: a client process ended: ValueError in <string>, line 4\n"),
-        ("__import__('pickle').UnpicklingError('secret')", "safegnn: a client process ended: UnpicklingError in"),
+        (EOFError("secret 4711"), ""),
+        (ValueError("secret 4711"), "safegnn: a client process ended: ValueError in test_host.py, line "),
+        (UnpicklingError("secret 4711"), "safegnn: a client process ended: UnpicklingError in test_host.py, line "),
+        (
+            ModuleNotFoundError("secret 4711"),
+            "safegnn: a client process ended: ModuleNotFoundError in test_host.py, line ",
+        ),
     ],
+    ids=lambda value: type(value).__name__,
 )
-def test_a_client_that_cannot_even_begin_is_one_line(error, said):
-    script = f"""
-import orchestrator.client.preload
-def begin():
-    raise {error}
-begin()
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.startswith(said) and done.stderr.count("\n") == bool(said) and "secret" not in done.stderr
+def test_a_client_that_cannot_even_begin_is_one_line(monkeypatch, capsys, error, said):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # importing the module sets it
+    sys.modules.pop("orchestrator.client.preload", None)
+    import_module("orchestrator.client.preload")
+    try:
+        raise error
+    except type(error):
+        sys.excepthook(*sys.exc_info())
+    err = capsys.readouterr().err
+    assert err.startswith(said) and err.count("\n") == bool(said) and "4711" not in err
