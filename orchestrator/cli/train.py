@@ -24,7 +24,12 @@ def train(
     engine: EngineName = None,
     protocol: Protocol = None,
     program: Program = None,
-    resume: Annotated[Path | None, typer.Option("--resume", help="Run folder to continue, with its settings.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume", help="Run folder to continue, with its settings; --set federation.rounds=N extends it."
+        ),
+    ] = None,
     audit: Annotated[
         bool, typer.Option("--audit", help="Check every aggregation against float64; simulation only.")
     ] = False,
@@ -35,16 +40,19 @@ def train(
 
     if resume is None:
         settings = load(preset, config, set_, data_dir, engine, protocol, program)
-    elif preset or config or set_ or data_dir or engine or protocol or program:
-        raise ConfigError("--resume continues with the run's own settings; leave the other options out")
+    elif preset or config or data_dir or engine or protocol or program:
+        raise ConfigError(
+            "--resume continues with the run's own settings; leave other options than --set federation.rounds=N out"
+        )
     else:
-        _, settings = RunFolder.open(resume)
+        RunFolder.open(resume)
+        settings = load(None, resume / "config.yaml", set_)
     from orchestrator import api
 
     begun: list[Path] = []
     with _interruptible(begun), progress(settings.federation.rounds) as advance:
         run = api.train(
-            settings=settings if resume is None else None,
+            settings=settings,
             resume=resume,
             audit=audit,
             observe=lambda result: advance("", result),
