@@ -144,8 +144,8 @@ def train(
             ``forward(x, edge_index)`` gives logits of shape (n, classes), or (n,) of two classes; or a section of
             settings, as any other.
         clients: every client's own graph; or a section of settings, as any other.
-        resume: the folder of a run to continue, with its own settings, of which `federation.rounds` alone may be others:
-            more extend it. What was given as `graph`, `clients` and `model` is not in it and has to be given again.
+        resume: the folder of a run to continue, with its own settings, of which `federation.rounds` alone can be set,
+            to extend it. What was given as `graph`, `clients` and `model` is not in it and has to be given again.
         audit: also compute each aggregation in float64 from the clients' plaintext; simulation only.
         observe: called after every round.
         announce: called with what goes on before the first round, where that takes time.
@@ -249,7 +249,7 @@ def _extended(kept: Config, wanted: Config | None, presets: Sequence[str], secti
     extended = kept.changed(federation={"rounds": wanted.federation.rounds})
     if presets or wanted != extended:
         raise ConfigError(
-            "resume: the run continues with its own settings, of which federation.rounds alone can be set; leave others out"
+            "resume: the run continues with its own settings; leave others out, but for federation.rounds, to extend it"
         )
     return extended
 

@@ -13,7 +13,7 @@ from orchestrator.cli.options import DataDir, EngineName, File, Json, Overrides,
 from orchestrator.cli.printing import print_json, print_rows, progress, say, tell
 from orchestrator.errors import ConfigError, SafeGNNError
 
-__all__ = ["train"]
+__all__ = ["interruptible", "train"]
 
 
 def train(
@@ -50,7 +50,7 @@ def train(
     from orchestrator import api
 
     begun: list[Path] = []
-    with _interruptible(begun), progress(settings.federation.rounds) as advance:
+    with interruptible("train", begun), progress(settings.federation.rounds) as advance:
         run = api.train(
             settings=settings,
             resume=resume,
@@ -111,12 +111,12 @@ class _Interrupted(SafeGNNError):
 
 
 @contextmanager
-def _interruptible(begun: list[Path]) -> Iterator[None]:
-    """Args: begun: the run's folder, once there is one."""
+def interruptible(command: str, begun: list[Path]) -> Iterator[None]:
+    """Say after Ctrl-C how to go on. Args: begun: the folder, once there is one."""
     try:
         yield
     except KeyboardInterrupt:
         if not begun:
             raise
-        advice = f"the last checkpoint stands, `safegnn train --resume {begun[0]}` continues"
+        advice = f"the last checkpoint stands, `safegnn {command} --resume {begun[0]}` continues"
         raise _Interrupted(f"interrupted; {advice}") from None

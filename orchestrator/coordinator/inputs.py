@@ -15,10 +15,9 @@ import numpy as np
 
 from orchestrator.config import Config, validated
 from orchestrator.errors import ConfigError, RunError
-from orchestrator.graphs.graph import Graph
-from orchestrator.graphs.partition import Subgraphs
 
-if TYPE_CHECKING:  # torch takes long to import
+if TYPE_CHECKING:  # pandas and torch take long to import
+    from orchestrator.graphs.graph import Graph
     from orchestrator.models import Network
 
 __all__ = ["Inputs", "changes", "check_settings"]
@@ -58,6 +57,8 @@ class Inputs:
     @classmethod
     def of(cls, config: Config, graph: Graph, clients: Sequence[Graph], network: Network) -> Inputs:
         """Of a run that is about to begin or to go on. O(the graph's size)."""
+        from orchestrator.graphs.partition import Subgraphs
+
         if isinstance(clients, Subgraphs):
             held = _digest(*(clients.nodes(client) for client in range(len(clients))))
         else:
@@ -96,10 +97,10 @@ class Inputs:
 
 def check_settings(after: Mapping[str, Any], before: Any) -> list[str]:
     """Compare two trees of plain values; returns what differs and may. Raises RunError for what may not."""
-    found = changes(after, before)
+    found = [change for change in changes(after, before) if not change.startswith("run.dir ")]  # where it was made
     if refused := [change for change in found if not change.startswith(_FREE)]:
         raise RunError(
-            f"settings are not those that the run began with: {_listed(refused)}; restore config.yaml, or begin a new run"
+            f"settings are not those that it began with: {_listed(refused)}; restore config.yaml, or begin a new run"
         )
     return found
 

@@ -9,8 +9,8 @@ A file that replaces another is written beside it, flushed to the disk and renam
 the last good one. Lines of rounds after the checkpoint are dropped on resume, also one that a crash cut short. One
 process writes at a time, which holds `RunFolder.lock`; anyone may read meanwhile.
 
-The order of a round: it is charged in `privacy.json`, its result is released, its lines are appended, what belongs to the
-checkpoint is written, the checkpoint replaced. Whatever a crash leaves out is done again, and charged again.
+The order of a round: it is charged in `privacy.json`, its result is released, its lines are appended, what the next
+checkpoint needs is written, the checkpoint replaced. What a crash leaves out is done again, and charged again.
 
 Folder and files are their owner's alone (modes 0700 and 0600): every cohort follows from the seed in `config.yaml`, and
 the checkpoint holds the simulated clients' own models. TensorBoard's logs, and the table of methods compared, are
@@ -229,6 +229,11 @@ class RunFolder:
             for path in self.state_dir.glob(pattern):
                 if path.name not in kept:
                     path.unlink(missing_ok=True)
+
+    def completed(self) -> int:
+        """Rounds that a resumed run would not repeat. Raises RunError for a damaged checkpoint."""
+        path = self.state_dir / "state.npz"
+        return int(read_arrays(path).get("round", 0)) if path.exists() else 0
 
     def load(self) -> Checkpoint | None:
         """The checkpoint, with everything after it dropped from the records; None if no round was completed.

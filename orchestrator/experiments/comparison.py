@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.config import Config
 from orchestrator.evaluation.metrics import metric_names
-from orchestrator.experiments.grid import Observer, run_grid
+from orchestrator.experiments.grid import GridPlan, Observer, run_grid
 from orchestrator.experiments.tables import markdown, metric, write_table
 from orchestrator.reports.plots import plot_comparison
 
@@ -66,18 +66,26 @@ class Comparison:
 def compare(
     config: Config,
     engines: Sequence[str] = ("plaintext", "embedded"),
+    *,
+    resume: Path | None = None,
     observe: Observer = lambda engine, seed, result: None,
     announce: Callable[[str], None] = lambda text: None,
+    started: Callable[[Path], None] = lambda folder: None,
 ) -> Comparison:
     """Train with each engine and overlay the curves.
 
+    Args:
+        resume, observe, announce, started: as in `run_grid`.
+
     Raises:
         ConfigError: an engine lacks what it needs; before anything is trained.
+        SafeGNNError: as `run_grid`.
         ProtocolError: a released model lies further from float64 than its bound allows.
     """
     settings = {name: config.changed(engine={"name": name}) for name in engines}
     title = f"compare-{config.data.name}-{config.method.name}"
-    grid = run_grid(config, title, settings, audit=True, observe=observe, announce=announce)
+    plan = GridPlan("engines", config, settings)
+    grid = run_grid(plan, title, resume=resume, audit=True, observe=observe, announce=announce, started=started)
     records = {name: grid.runs(name)[0] for name in engines}
     plot_comparison(records, grid.folder / "comparison.png", f"{config.data.name}, {config.method.name}")
     names = metric_names(next(iter(records.values()))[0]["val"])

@@ -5,20 +5,19 @@ Every run is an ordinary training with a run folder of its own. All methods of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config
-from orchestrator.errors import ConfigError
 from orchestrator.evaluation.metrics import metric_names
-from orchestrator.experiments.grid import Observer, run_grid
+from orchestrator.experiments.contenders import contender
+from orchestrator.experiments.grid import GridPlan, Observer, run_grid
 from orchestrator.experiments.tables import Spread, markdown, write_table
-from orchestrator.registry import CENTRALISED, METHODS
 from orchestrator.reports.plots import plot_settings
 
-__all__ = ["MethodComparison", "Score", "best_round", "compare_methods", "contender"]
+__all__ = ["MethodComparison", "Score", "best_round", "compare_methods"]
 
 
 @dataclass(frozen=True)
@@ -73,44 +72,29 @@ class MethodComparison:
         return list(rows.values())
 
 
-def contender(config: Config, name: str) -> Config:
-    """The settings of a method, or of `CENTRALISED`, that are otherwise those of the given configuration.
-
-    A method that cannot train the configured network trains the first one that it can.
-
-    Raises:
-        ConfigError: there is no such method, or the settings do not fit it.
-    """
-    if name not in (*METHODS, CENTRALISED):
-        raise ConfigError(f"--methods {name}: expected one of {', '.join((*METHODS, CENTRALISED))}")
-    method = "local" if name == CENTRALISED else name
-    sections: dict[str, Any] = {"method": {"name": method}}
-    networks = METHODS[method].networks
-    if networks and config.model.name not in networks:
-        sections["model"] = {"name": networks[0]}
-    if name == CENTRALISED:
-        sections["clients"] = {"partition": "whole", "count": 1}
-        sections["federation"] = {"cohort": 1, "sampling": "distinct"}
-    try:
-        return config.changed(**sections)
-    except ConfigError as error:
-        raise ConfigError(f"--methods {name}: {error}") from None
-
-
 def compare_methods(
     config: Config,
     methods: Sequence[str],
     seeds: int,
+    *,
+    resume: Path | None = None,
     observe: Observer = lambda name, seed, result: None,
+    announce: Callable[[str], None] = lambda text: None,
+    started: Callable[[Path], None] = lambda folder: None,
 ) -> MethodComparison:
     """Train every method with `seeds` seeds, from config.seed on; write `table.md`, `table.csv` and `curves.png`.
 
+    Args:
+        resume, observe, announce, started: as in `run_grid`.
+
     Raises:
         ConfigError: a method does not fit the settings; before anything is trained.
+        SafeGNNError: as `run_grid`.
     """
     settings = {name: contender(config, name) for name in methods}
     title = f"compare-{config.data.name}-{config.clients.partition}-methods"
-    grid = run_grid(config, title, settings, seeds, observe=observe)
+    plan = GridPlan("methods", config, settings, seeds)
+    grid = run_grid(plan, title, resume=resume, observe=observe, announce=announce, started=started)
     runs = {name: grid.runs(name) for name in settings}
     title = f"{config.data.name}, {config.clients.partition}, {config.clients.count} clients, {seeds} seeds"
     plot_settings(runs, grid.folder / "curves.png", title)

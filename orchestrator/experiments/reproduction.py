@@ -6,7 +6,7 @@ over the seeds of the mean of the last 20 rounds on the validation nodes (SaFeGN
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from orchestrator.config import Config
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.evaluation.metrics import METRICS, moving_average
-from orchestrator.experiments.grid import Observer, run_grid
+from orchestrator.experiments.grid import GridPlan, Observer, run_grid
 from orchestrator.experiments.tables import Spread, markdown, short, write_table
 from orchestrator.privacy.plan import VIEWS, PrivacyPlan
 from orchestrator.reports.plots import plot_settings
@@ -99,7 +99,11 @@ def reproduce(
     config: Config,
     settings: Mapping[str, Config],
     seeds: int = 5,
+    *,
+    resume: Path | None = None,
     observe: Observer = lambda name, seed, result: None,
+    announce: Callable[[str], None] = lambda text: None,
+    started: Callable[[Path], None] = lambda folder: None,
 ) -> Reproduction:
     """Train every setting with `seeds` seeds, from config.seed on; write `table.md`, `table.csv` and `curves.png`.
 
@@ -107,9 +111,14 @@ def reproduce(
         experiment: its name, for the titles.
         config: what the settings have in common.
         settings: as `privacy_settings.settings_of` gives them; the last one has noise.
-        observe: called after every round with the setting and seed.
+        resume, observe, announce, started: as in `run_grid`.
+
+    Raises:
+        SafeGNNError: as `run_grid`.
     """
-    grid = run_grid(config, f"reproduce-{experiment}-{config.data.name}", settings, seeds, observe=observe)
+    title = f"reproduce-{experiment}-{config.data.name}"
+    plan = GridPlan(experiment, config, settings, seeds)
+    grid = run_grid(plan, title, resume=resume, observe=observe, announce=announce, started=started)
     runs = {name: grid.runs(name) for name in settings}
     rows = [Row.of(name, own, runs[name]) for name, own in settings.items()]
     title = (

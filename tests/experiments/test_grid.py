@@ -7,7 +7,7 @@ import pytest
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import ConfigError, DataError
 from orchestrator.experiments import grid
-from orchestrator.experiments.grid import run_grid
+from orchestrator.experiments.grid import GridPlan, run_grid
 from orchestrator.graphs import load_graph
 from tests.class_graphs import class_graph
 
@@ -32,7 +32,9 @@ def trained(tiny, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grid, "load_graph", load)
         result = run_grid(
-            common, "all", settings, 2, observe=lambda name, seed, round: seen.append((name, seed, round.round))
+            GridPlan("settings", common, settings, 2),
+            "all",
+            observe=lambda name, seed, round: seen.append((name, seed, round.round)),
         )
     return common, settings, result, seen, loaded
 
@@ -58,7 +60,7 @@ def test_a_graph_is_loaded_once_for_all_settings_that_share_data_and_seed(traine
 
 def test_without_seeds_there_is_one_run_each_named_after_its_setting(tiny, tmp_path):
     common = tiny(tmp_path, "federation.rounds=1")
-    result = run_grid(common, "both", {"first": common, "second": common}, audit=True)
+    result = run_grid(GridPlan("engines", common, {"first": common, "second": common}), "both", audit=True)
     assert {path.name for path in result.folder.iterdir() if path.is_dir()} == {"first", "second", "checkpoint"}
     assert result.records["first"] == result.records["second"] and list(result.records["first"]) == [common.seed]
     assert result.runs("first")[0][0]["model_difference"] is not None  # audited
@@ -69,7 +71,7 @@ def test_an_engine_at_fault_ends_it_before_anything_is_trained(tiny, tmp_path, m
     common = tiny(tmp_path)
     broken = common.changed(engine={"name": "mpspdz", "mpspdz_home": tmp_path / "nowhere"})
     with pytest.raises(ConfigError, match="MP-SPDZ: no installation"):
-        run_grid(common, "none", {"sound": common, "broken": broken}, 1)
+        run_grid(GridPlan("settings", common, {"sound": common, "broken": broken}, 1), "none")
     assert not list(tmp_path.iterdir())
 
 
@@ -79,12 +81,12 @@ def test_a_network_that_does_not_fit_the_data_ends_it_before_anything_is_trained
     common = tiny(tmp_path)
     fits = common.changed(method={"name": "fedavg"}, model={"name": "gcn-classifier"})
     with pytest.raises(ConfigError, match="gcn has one logit, but the data have 3 classes"):
-        run_grid(common, "grid", {"fits": fits, "not": common})
+        run_grid(GridPlan("settings", common, {"fits": fits, "not": common}), "grid")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_data_that_are_missing_leave_no_folder(tiny, tmp_path):
     common = tiny(tmp_path, "data.name=nba", f"data.dir='{tmp_path / 'nowhere'}'")
     with pytest.raises(DataError):
-        run_grid(common, "none", {"only": common}, 1)
+        run_grid(GridPlan("settings", common, {"only": common}, 1), "none")
     assert not list(tmp_path.iterdir())

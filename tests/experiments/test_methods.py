@@ -14,13 +14,8 @@ from orchestrator.config import settings_class, validated
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import ConfigError
 from orchestrator.evaluation.classification import CLASSIFICATION_METRICS
-from orchestrator.experiments.methods import (
-    MethodComparison,
-    Score,
-    best_round,
-    compare_methods,
-    contender,
-)
+from orchestrator.experiments.contenders import contender
+from orchestrator.experiments.methods import MethodComparison, Score, best_round, compare_methods
 from orchestrator.experiments.tables import Spread, markdown
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.registry import CENTRALISED, METHODS
@@ -128,8 +123,10 @@ def test_every_method_runs_with_every_seed_on_the_same_clients(compared):
 def test_the_files(compared):
     _, result, _ = compared
     assert {path.name for path in result.folder.iterdir() if path.is_file()} == {
+        ".lock",
         "config.yaml",
         "environment.json",
+        "plan.json",
         "curves.png",
         "table.csv",
         "table.md",

@@ -34,7 +34,7 @@ def test_table2_runs_the_papers_settings_with_every_seed(tmp_path):
     seen = []
     config = tiny(tmp_path)
     settings = settings_of("table2", config)
-    result = reproduce("table2", config, settings, 2, lambda name, seed, outcome: seen.append((name, seed)))
+    result = reproduce("table2", config, settings, 2, observe=lambda name, seed, outcome: seen.append((name, seed)))
     assert [row.noise_multiplier for row in result.rows] == [0.0, 1.341, 0.03166, 0.001]
     assert seen == [(row.name, seed) for seed in (31, 32) for row in result.rows for _ in range(2)]
     runs = [RunFolder(path) for path in sorted(result.folder.iterdir()) if path.name.startswith("non-private")]
