@@ -65,6 +65,8 @@ class FolderLock:
     def _take(self) -> None:
         from filelock import FileLock, Timeout  # a tenth of a second, which commands that write nothing do without
 
+        if not self._folder.is_dir():  # the library would make one
+            raise RunError(f"{self._folder}: cannot be locked for writing: there is no such folder")
         self._lock = FileLock(self._folder / ".lock", timeout=0, mode=self._mode)
         try:
             self._lock.acquire()

@@ -39,7 +39,7 @@ import numpy as np
 import mpc_programs
 from orchestrator.config import Config, load_config
 from orchestrator.coordinator.inputs import Inputs, check_settings
-from orchestrator.errors import RunError
+from orchestrator.errors import ConfigError, RunError
 from orchestrator.files import private, read_arrays, write_atomically
 from orchestrator.locks import FolderLock
 
@@ -128,10 +128,19 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> tuple[RunFolder, Config]:
-        """An existing run and its configuration. Raises RunError if it is none."""
-        if not (path / "config.yaml").is_file():
+        """An existing run and its configuration.
+
+        Raises:
+            RunError: it is none.
+            ConfigError: its configuration does not hold what it should.
+        """
+        file = path / "config.yaml"
+        if not file.is_file():
             raise RunError(f"{path}: no run folder; it holds no config.yaml")
-        return cls(path), load_config(file=path / "config.yaml")
+        try:
+            return cls(path), load_config(file=file)
+        except ConfigError as error:
+            raise ConfigError(f"{file}: {str(error).removeprefix(f'{file}: ')}") from error
 
     @property
     def state_dir(self) -> Path:

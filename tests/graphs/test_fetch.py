@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pooch
 import pytest
 
-from orchestrator.errors import DataError
+from orchestrator.errors import BusyError, DataError
 from orchestrator.graphs.fetch import SOURCES, Source, default_folder, fetch_data, git_blob_id
 from orchestrator.graphs.formats import FAIR_FILES
+from orchestrator.locks import FolderLock
 
 # What `git hash-object` prints for these contents.
 CONTENTS = {
@@ -117,3 +119,15 @@ def test_sources_are_pinned_and_are_what_the_readers_read():
 def test_the_pins_are_those_of_the_real_files(real_data, name, where):
     folder = real_data(where)
     assert {file: git_blob_id(folder / file) for file in SOURCES[name].files} == SOURCES[name].files
+
+
+def test_two_do_not_fetch_into_one_folder_and_a_whole_one_is_not_locked(tmp_path, source):
+    def download(url: str, target: Path) -> None:
+        with pytest.raises(BusyError, match=f"{tmp_path}: process .* is writing to it"):
+            fetch_data("x", tmp_path, _serve)
+        _serve(url, target)
+
+    fetch_data("x", tmp_path, download)
+    with FolderLock(tmp_path):
+        assert fetch_data("x", tmp_path, _offline) == tmp_path
+    assert stat.S_IMODE((tmp_path / ".lock").stat().st_mode) == 0o666  # whoever shares the folder may fetch next
