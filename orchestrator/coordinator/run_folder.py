@@ -184,7 +184,7 @@ class RunFolder:
         last, current = _versions(resumed[-1] if resumed else first), _versions(now)
         if not (found := [name for name, version in current.items() if last.get(name) != version]):
             return []
-        self._write_json(_ENVIRONMENT, {**first, "resumed": [*resumed, {**now, "after_round": len(self.records())}]})
+        self._write_json(_ENVIRONMENT, {**first, "resumed": [*resumed, {**now, "after_round": self.completed()}]})
         return ["the program's source" if k == "source" else f"{k} {current[k]}, was {last.get(k)}" for k in found]
 
     def drop_results(self) -> None:

@@ -155,6 +155,8 @@ def test_other_versions_are_told_and_kept(interrupted, copy, monkeypatch):
     now = run_folder._environment()
     other = {**now, "python": "3.99", "libraries": {**now["libraries"], "numpy": "9.9"}, "source": "0" * 64}
     monkeypatch.setattr(run_folder, "_environment", lambda: other)
+    with open(copy.path / "metrics.jsonl", "a") as file:
+        file.write('{"round": 2, "val": {"accu')  # as a crash leaves it
     told = []
     train(interrupted[0], copy, resume=True, announce=told.append)
     assert told == [
