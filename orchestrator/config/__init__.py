@@ -2,14 +2,14 @@
 
 from orchestrator.config.layers import load_config, preset_names
 from orchestrator.config.method import DEFAULT_METHOD, MethodSettings, settings_class
+from orchestrator.config.own_files import ColumnsConfig, FilesConfig
+from orchestrator.config.section import Section
 from orchestrator.config.sections import (
     ClientsConfig,
-    CsvConfig,
     DataConfig,
     EngineConfig,
     FederationConfig,
     ModelConfig,
-    Section,
     SyntheticConfig,
 )
 from orchestrator.config.tree import Config, validated
@@ -17,11 +17,12 @@ from orchestrator.config.tree import Config, validated
 __all__ = [
     "DEFAULT_METHOD",
     "ClientsConfig",
+    "ColumnsConfig",
     "Config",
-    "CsvConfig",
     "DataConfig",
     "EngineConfig",
     "FederationConfig",
+    "FilesConfig",
     "MethodSettings",
     "ModelConfig",
     "Section",

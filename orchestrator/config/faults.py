@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from orchestrator.config.method import MethodSettings, method_name, methods_with, settings_class
-from orchestrator.config.sections import Section
+from orchestrator.config.section import Section
 
 __all__ = ["in_one_line"]
 

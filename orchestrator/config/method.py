@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import Field
 
-from orchestrator.config.sections import ModelConfig, Section
+from orchestrator.config.section import Section
+from orchestrator.config.sections import ModelConfig
 from orchestrator.registry import METHODS, load
 
 __all__ = ["DEFAULT_METHOD", "MethodSettings", "method_name", "methods_with", "settings_class"]

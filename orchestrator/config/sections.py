@@ -6,13 +6,15 @@ What belongs to one method only is in that method's own section, see `orchestrat
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
+
+from orchestrator.config.own_files import FilesConfig
+from orchestrator.config.section import Section
 
 __all__ = [
     "ClientsConfig",
-    "CsvConfig",
     "DataConfig",
     "EngineConfig",
     "EvaluationConfig",
@@ -21,53 +23,9 @@ __all__ = [
     "PrivacyConfig",
     "QuantileConfig",
     "RunConfig",
-    "Section",
     "SharingConfig",
     "SyntheticConfig",
 ]
-
-
-class Section(BaseModel):
-    """Settings that belong together: they cannot be changed, and unknown ones are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _flags_are_no_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """YAML reads yes, no, on and off as flags, and Python takes those for 1 and 0."""
-        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation is not bool:
-            raise ValueError(f"expected no flag, got {value}; put text in quotes")
-        return value
-
-    @field_validator("*")
-    @classmethod
-    def _paths_from_the_home_folder(cls, value: Any) -> Any:
-        if not isinstance(value, Path):
-            return value
-        try:
-            return value.expanduser()
-        except RuntimeError:
-            raise ValueError(f"{value}: there is no such home folder; write the path out") from None
-
-    @classmethod
-    def inner(cls) -> dict[str, type[Section]]:
-        """The sections in this one, by name."""
-        kinds = {name: [field.annotation, *get_args(field.annotation)] for name, field in cls.model_fields.items()}
-        sections = ((name, kind) for name, several in kinds.items() for kind in several if isinstance(kind, type))
-        return {name: kind for name, kind in sections if issubclass(kind, Section)}
-
-
-class CsvConfig(Section):
-    """A generic pair of a node table and an edge list (``data.name: csv``)."""
-
-    nodes: Path = Field(description="comma-separated table with a header, one row a node")
-    edges: Path = Field(description="two node ids a line, separated by blanks, tabs or a comma")
-    id: str = Field(description="column of the node id")
-    label: str = Field(description="column of the label; two values")
-    sensitive: str = Field(description="column of the sensitive attribute; two values")
-    missing_label: str | None = Field(None, description="the label value that means 'unknown'")
-    drop: tuple[str, ...] = Field((), description="columns that are no features")
 
 
 class SyntheticConfig(Section):
@@ -90,20 +48,20 @@ class SyntheticConfig(Section):
 class DataConfig(Section):
     """The graph: where it comes from, and what is done with it before it is cut into clients."""
 
-    name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "cora", "citeseer", "csv", "own"] = Field(
+    name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "cora", "citeseer", "files", "own"] = Field(
         "synthetic",
-        description="synthetic: drawn as data.synthetic says; csv: read as data.csv says; own: given in Python, and "
-        "the rest of data has no effect; others: by name",
+        description="synthetic: drawn as data.synthetic says; files: read as data.files says; own: given in Python, "
+        "and the rest of data has no effect; others: by name",
     )
     dir: Path | None = Field(
         None,
-        description="folder with the raw files, or what the paths of data.csv are relative to; null: the folder of "
+        description="folder with the raw files, or what the paths of data.files are relative to; null: the folder of "
         "`safegnn data fetch`, or the working directory",
     )
-    nodes: Literal["labelled_component", "all"] = Field(
-        "labelled_component",
+    nodes: Literal["labelled_component", "all"] | None = Field(
+        None,
         description="labelled_component: drop nodes without label and their edges, keep the largest component; "
-        "all: keep every node and mask labels",
+        "all: keep every node and mask labels; null: all of data.files, labelled_component of others",
     )
     features: Literal["standardised", "row_normalised"] = Field(
         "standardised",
@@ -113,13 +71,17 @@ class DataConfig(Section):
     split: tuple[float, float, float] = Field(
         (0.5, 0.25, 0.25), description="shares of the labelled nodes for training, validation and test; they sum to 1"
     )
-    csv: CsvConfig | None = None
+    files: FilesConfig | None = None
     synthetic: SyntheticConfig = SyntheticConfig()
 
     @model_validator(mode="after")
-    def _csv_is_described(self) -> DataConfig:
-        if self.name == "csv" and self.csv is None:
-            raise ValueError("data.name is csv: data.csv must say nodes, edges, id, label and sensitive")
+    def _files_are_described(self) -> DataConfig:
+        if self.name == "files" and self.files is None:
+            raise ValueError(
+                "data.name is files: data.files must say nodes and label; `safegnn data check FILES` writes the section"
+            )
+        if self.files is not None and self.files.client_folders and self.dir is None:
+            raise ValueError("data.files.client_folders: data.dir must name the folder that holds the clients' folders")
         return self
 
     @model_validator(mode="after")
@@ -136,11 +98,12 @@ class ClientsConfig(Section):
     """How clients are cut out of the graph; see `orchestrator.graphs.partition`."""
 
     count: int = Field(30, ge=1, le=10**6, description="number of clients")
-    partition: Literal["ego", "disjoint", "overlapping", "louvain", "whole", "own"] = Field(
+    partition: Literal["ego", "disjoint", "overlapping", "louvain", "whole", "given", "own"] = Field(
         "ego",
         description="ego: k-hop networks around training nodes; disjoint: parts of METIS; overlapping: several clients "
         "a part, each with a random share of its nodes; louvain: communities, brought to about equal size; whole: one "
-        "client that holds everything; own: graphs given in Python, one a client",
+        "client that holds everything; given: as data.files.client or client_folders says, without edges between "
+        "clients; own: graphs given in Python, one a client",
     )
     hops: int = Field(3, ge=0, le=1000, description="k, of ego")
     ego_sampling: Literal["distinct", "with_replacement"] = Field(

@@ -11,6 +11,7 @@ from pydantic import Field, SerializeAsAny, ValidationError, field_validator, mo
 from orchestrator.config.faults import in_one_line
 from orchestrator.config.merging import lay
 from orchestrator.config.method import DEFAULT_METHOD, MethodSettings, settings_class
+from orchestrator.config.section import Section
 from orchestrator.config.sections import (
     ClientsConfig,
     DataConfig,
@@ -20,7 +21,6 @@ from orchestrator.config.sections import (
     ModelConfig,
     PrivacyConfig,
     RunConfig,
-    Section,
     SharingConfig,
 )
 from orchestrator.config.yaml_text import dump
@@ -71,6 +71,22 @@ class Config(Section):
         if self.federation.sampling != "with_replacement" and self.federation.cohort > self.clients.count:
             raise ValueError(
                 f"federation.cohort = {self.federation.cohort} is larger than clients.count = {self.clients.count}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _clients_are_given(self) -> Config:
+        """Who says whose each node is means these clients; one that holds all is for comparison."""
+        files = self.data.files if self.data.name == "files" else None
+        said = files is not None and (files.client is not None or files.client_folders)
+        if self.clients.partition == "given" and not said:
+            raise ValueError(
+                "clients.partition = given: data.files.client must name the column that says whose each node is, or "
+                "data.files.client_folders be true"
+            )
+        if said and self.clients.partition not in ("given", "whole"):
+            raise ValueError(
+                f"clients.partition = {self.clients.partition}: data.files says whose each node is; set it to given"
             )
         return self
 

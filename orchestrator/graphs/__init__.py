@@ -7,7 +7,7 @@ from orchestrator.errors import DataError
 from orchestrator.graphs.balance import group_balance
 from orchestrator.graphs.describe import describe_graph
 from orchestrator.graphs.fetch import default_folder, fetch_data
-from orchestrator.graphs.formats import read_csv, read_fair, read_german
+from orchestrator.graphs.formats import read_fair, read_german
 from orchestrator.graphs.graph import MISSING, Graph
 from orchestrator.graphs.partition import client_graphs
 from orchestrator.graphs.planetoid import read_planetoid
@@ -33,7 +33,8 @@ def load_graph(config: DataConfig, seed: int) -> Graph:
     Raises:
         DataError: files are missing or malformed, or nothing usable is left of them.
     """
-    return prepare_graph(_read(config, seed), config.nodes, seed, config.features, config.split)
+    nodes = config.nodes or ("all" if config.name == "files" else "labelled_component")
+    return prepare_graph(_read(config, seed), nodes, seed, config.features, config.split)
 
 
 def _read(config: DataConfig, seed: int) -> RawGraph:
@@ -41,9 +42,11 @@ def _read(config: DataConfig, seed: int) -> RawGraph:
         raise DataError("data.name = own: the graph is given in Python, train(graph) or train(clients=...)")
     if config.name == "synthetic":
         return generate(config.synthetic, seed)
-    if config.name == "csv":
-        assert config.csv is not None  # the configuration refuses csv without it
-        return read_csv(config.csv, config.dir)
+    if config.name == "files":
+        from orchestrator.graphs.own_files import read_files
+
+        assert config.files is not None  # the configuration refuses files without it
+        return read_files(config.files, config.dir).raw
     folder = default_folder(config.name) if config.dir is None else config.dir
     if config.name in ("cora", "citeseer"):
         return read_planetoid(config.name, folder)

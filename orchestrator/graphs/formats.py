@@ -1,4 +1,4 @@
-"""The raw formats of the named data sets, and the generic pair of files.
+"""The raw formats of the named data sets.
 
 | data    | files                                           | id         | label                 | sensitive  |
 |---------|-------------------------------------------------|------------|-----------------------|------------|
@@ -6,7 +6,6 @@
 | pokec-n | the same with `region_job_2`                    | user_id    | I_am_working_in_field | region     |
 | nba     | `nba.csv`, `nba_relationship.txt`               | user_id    | SALARY                | country    |
 | german  | `german.csv`, `german_edges.txt`                | row number | GoodCustomer          | Gender     |
-| csv     | as `data.csv` says                              | any text   | two values            | two values |
 """
 
 from __future__ import annotations
@@ -17,12 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.config import CsvConfig
 from orchestrator.errors import DataError
 from orchestrator.graphs.cleaning import MISSING
+from orchestrator.graphs.meaning import Meaning
 from orchestrator.graphs.tables import (
     RawGraph,
-    coded,
     numeric,
     present,
     read_edges,
@@ -31,7 +29,7 @@ from orchestrator.graphs.tables import (
     read_table,
 )
 
-__all__ = ["FAIR_FILES", "FairFiles", "read_csv", "read_fair", "read_german"]
+__all__ = ["FAIR_FILES", "FairFiles", "read_fair", "read_german"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +77,7 @@ def read_fair(name: str, folder: Path) -> RawGraph:
         f"{nodes}: column {files.label!r}",
         f"{nodes}: column {files.sensitive!r}",
         str(edges),
+        meaning=Meaning(tuple(column for column in frame if column not in (files.id, files.label, files.sensitive))),
     )
 
 
@@ -111,37 +110,5 @@ def read_german(folder: Path) -> RawGraph:
         f"{nodes}: column 'GoodCustomer'",
         f"{nodes}: column 'Gender'",
         str(edges),
-    )
-
-
-def read_csv(config: CsvConfig, folder: Path | None) -> RawGraph:
-    """A node table and an edge list of the user's own; see `CsvConfig`.
-
-    Ids are text and must be written alike in both files. Of the two values of a label or sensitive column the smaller
-    is 0 and the larger 1. Every column but id, label, sensitive and `config.drop` is a feature.
-
-    Args:
-        folder: what relative paths are relative to; None: the working directory.
-
-    Raises:
-        DataError: a file is missing or does not hold what was described.
-    """
-    nodes, edges = ((folder or Path()) / path for path in (config.nodes, config.edges))
-    for path, setting in ((nodes, "data.csv.nodes"), (edges, "data.csv.edges")):
-        if not path.is_file():
-            raise DataError(f"{path}: no such file; {setting} must name one")
-    named = (config.id, config.label, config.sensitive)
-    frame = read_table(nodes, named, config.drop)
-    rows = read_ids(frame, config.id, nodes, str)
-    labels = coded(frame, config.label, nodes, config.missing_label, MISSING)
-    sensitive = coded(frame, config.sensitive, nodes, None, MISSING)
-    return RawGraph(
-        nodes.stem,
-        read_features(frame, (*named, *config.drop), nodes),
-        labels,
-        sensitive,
-        read_edges(edges, rows, str),
-        f"{nodes}: column {config.label!r}",
-        f"{nodes}: column {config.sensitive!r}",
-        str(edges),
+        meaning=Meaning(tuple(column for column in frame if column not in dropped), ("-1", "1"), ("Male", "Female")),
     )

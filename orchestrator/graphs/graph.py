@@ -8,6 +8,7 @@ import numpy as np
 
 from orchestrator.errors import DataError
 from orchestrator.graphs.cleaning import MISSING
+from orchestrator.graphs.meaning import UNKNOWN, Meaning
 from orchestrator.graphs.own import OwnData
 
 __all__ = ["MISSING", "Graph"]
@@ -25,6 +26,8 @@ class Graph(OwnData):
         train, val, test: bool, shape (n,); disjoint, labelled nodes only. A client's graph may have empty masks.
         name: what messages call this graph.
         classes: C, from 2 to 128; a client's graph may lack some.
+        owner: int64, shape (n,), the client whose node it is, counted from 0 without gaps; None: nobody says.
+        meaning: what the numbers stand for, where that is known.
 
     Raises:
         DataError: on construction, naming the graph and the field at fault.
@@ -39,6 +42,8 @@ class Graph(OwnData):
     test: np.ndarray
     name: str = "graph"
     classes: int = 2
+    owner: np.ndarray | None = None
+    meaning: Meaning = UNKNOWN
 
     def __post_init__(self) -> None:
         n = len(self.labels)
@@ -72,6 +77,10 @@ class Graph(OwnData):
             key = self.edges[0] * n + self.edges[1]
             if (np.diff(key) <= 0).any():
                 self._refuse("edges", "expected sorted edges without duplicates")
+
+        owner = self.owner
+        if owner is not None and (owner.dtype != np.int64 or owner.shape != (n,) or owner.min(initial=0) < 0):
+            self._refuse("owner", f"expected int64 of shape ({n},), not negative")
 
     def _refuse(self, field: str, reason: str) -> None:
         raise DataError(f"{self.name}: {field}: {reason}")

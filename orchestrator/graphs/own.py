@@ -6,15 +6,20 @@ Nothing is left out: what a graph cannot hold is refused with the cure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
+from pydantic import ValidationError
 
-from orchestrator.config import DataConfig, validated
+from orchestrator.config import ColumnsConfig, DataConfig, validated
+from orchestrator.config.faults import in_one_line
 from orchestrator.errors import ConfigError, DataError
+from orchestrator.graphs.cells import whole
 from orchestrator.graphs.cleaning import MISSING, check_several, row_normalised, split_masks, standardised
 from orchestrator.graphs.edges import canonical_edges
+from orchestrator.graphs.faults import DataFaults, Faults
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,51 +133,57 @@ class OwnData:
         nodes: pd.DataFrame,
         edges: pd.DataFrame,
         *,
-        id: str,
+        id: str | None = None,
         label: str,
-        sensitive: str | None = None,
-        drop: Sequence[str] = (),
-        missing_label: Any = None,
-        label_values: Sequence[Any] | None = None,
-        sensitive_values: Sequence[Any] | None = None,
+        name: str = "graph",
+        split: str | tuple[float, float, float] | None = None,
         **options: Any,
     ) -> Self:
-        """A graph from a table of nodes and one of edges.
+        """A graph from a table of nodes and one of edges, as those of files are; see docs/own-graph.md.
 
         Args:
             nodes: one row a node; every column but those that are named here is a feature.
-            edges: two columns of node ids.
-            id, label, sensitive: columns of `nodes`. Of a label's or the sensitive attribute's values the smallest is
-                0; a label has from 2 to 128 values, the sensitive attribute two.
-            drop: columns that are no features.
-            missing_label: the label that means "unknown", beside empty ones.
-            label_values, sensitive_values: the values in the order of their numbers. A part of a graph, such as one
-                client's, needs them, so that it numbers values as the others do.
-            options: as for `from_arrays`, but for ``classes``; masks are in the order of the rows.
+            edges: two columns of node ids, of which others are refused unless ``edge_attributes="ignore"``.
+            id, label: columns of `nodes`; without an id rows are counted from 0.
+            split: a column of `nodes`, or shares as for `from_arrays`.
+            options: the settings ``data.files``, such as ``sensitive``, ``positive``, ``protected``, ``drop``, and
+                those of `from_arrays` but for ``classes``; masks are in the order of the rows. A part of a graph, such
+                as one client's, needs ``label_values`` and ``sensitive_values``, so that it numbers values as the
+                others do.
 
         Raises:
-            DataError: as `from_arrays`, naming the column and the row, counted from 1.
+            DataError: as `from_arrays`, with everything that is wrong with the tables.
         """
-        from orchestrator.graphs.tables import coded, read_features, read_ids  # with pandas, which takes long to import
+        from orchestrator.graphs.columns import Table, read_columns  # with pandas, which takes long to import
+        from orchestrator.graphs.edge_tables import edge_frame, resolved
 
-        name = options.setdefault("name", "graph")
-        where = f"{name}: nodes"
-        named = [id, label, *([] if sensitive is None else [sensitive])]
-        _check_columns(nodes, [*named, *drop], where)
-        rows = read_ids(nodes, id, where, _exact)
-        text = nodes[named].copy()
-        text[label] = _text(nodes[label], missing_label)
-        classes = None if label_values is None else len(label_values)
-        y = coded(text, label, where, "", MISSING, 128, _order(label_values))
-        s = None
-        if sensitive is not None:
-            text[sensitive] = _text(nodes[sensitive])
-            s = coded(text, sensitive, where, None, MISSING, 2, _order(sensitive_values))
-        for column in nodes.columns:
-            if column not in (*named, *drop) and nodes[column].dtype.kind in "mMc":  # times would pass for numbers
-                raise DataError(f"{where}: column {column!r}: expected real numbers, got {nodes[column].dtype}")
-        x = read_features(nodes, [*named, *drop], where)
-        return cls.from_arrays(x, _links(edges, rows, name), y, s, classes=classes, **options)
+        if isinstance(split, str):
+            options["split"] = split
+        described = {key: options.pop(key) for key in [*options] if key in ColumnsConfig.model_fields}
+        config, faults, where = _described_columns({"id": id, "label": label, **described}, name), Faults(), name
+        frame = nodes.set_axis([str(column) for column in nodes.columns], axis=1).reset_index(drop=True)
+        if twice := sorted({column for column in frame.columns if list(frame.columns).count(column) > 1}):
+            raise DataError(f"{where}: nodes: two columns are called {twice[0]!r}; expected one")
+        table = Table(frame, ((f"{where}: nodes", len(frame)),))
+        columns = read_columns(table, config, faults)
+        ends = edge_frame(edges, config, f"{where}: edges", faults)
+        pairs = None
+        if columns is not None and ends is not None:
+            pairs = resolved([ends], config, columns.rows, faults, "the table of nodes")
+        if faults or columns is None or pairs is None:
+            raise DataFaults(tuple(line.replace("data.files.", "") for line in faults.lines))
+        for role, given in (("client", config.client),):
+            if given is not None:
+                raise DataError(
+                    f"{where}: {role}: one graph is made here; train(clients=...) takes one for each client"
+                )
+        masks = {} if columns.masks is None else dict(zip(_MASKS, columns.masks, strict=True))
+        shares = None if isinstance(split, str) else split
+        part = None if config.label_values is None else columns.classes
+        groups = None if columns.sensitive is None else columns.sensitive.codes
+        options = {"classes": part, "split": shares, "name": name, **masks, **options}
+        graph = cls.from_arrays(columns.features, pairs.pairs, columns.label.codes, groups, **options)
+        return replace(graph, meaning=columns.meaning)  # type: ignore[type-var]
 
 
 def _array(values: Any) -> np.ndarray:
@@ -265,60 +276,19 @@ def _described(values: np.ndarray) -> str:
     return f"{values.dtype} of shape {values.shape}" if values.ndim else "none"
 
 
-def _check_columns(frame: pd.DataFrame, wanted: Sequence[str], where: str) -> None:
-    columns = list(frame.columns)
-    for column in wanted:
-        if column not in columns:
-            raise DataError(f"{where}: no column {column!r}; there are {', '.join(map(repr, columns)) or 'none'}")
-    if twice := [column for column in columns if columns.count(column) > 1]:
-        raise DataError(f"{where}: two columns are called {twice[0]!r}; expected one")
-    for column in wanted:
-        if wanted.count(column) > 1:
-            raise DataError(f"{where}: column {column!r} is named twice; expected id, label, sensitive, drop to differ")
-    if not len(frame):
-        raise DataError(f"{where}: no rows; expected one row a node")
+def _described_columns(given: dict[str, Any], name: str) -> ColumnsConfig:
+    """What columns mean, as the settings check it."""
+    given = {key: _plain(value) for key, value in given.items()}
+    try:
+        return ColumnsConfig.model_validate(given)
+    except ValidationError as error:
+        raise DataError(f"{name}: {in_one_line(error, ColumnsConfig, given).replace('data.files.', '')}") from None
 
 
-def _exact(field: Any) -> Hashable:
-    """An id as it is. Raises ValueError for a missing one."""
-    if field is None or field != field or not isinstance(field, Hashable):
-        raise ValueError
-    return field
-
-
-def _links(edges: pd.DataFrame, rows: dict[Hashable, int], name: str) -> np.ndarray:
-    """Pairs of ids as node indices, int64, shape (2, m)."""
-    where = f"{name}: edges"
-    if edges.shape[1] != 2:
-        columns = ", ".join(map(repr, edges.columns))
-        raise DataError(f"{where}: expected two columns of node ids, got {columns}; choose two, edges[[..., ...]]")
-    ends = []
-    for k in range(2):
-        column = edges.iloc[:, k].tolist()
-        unknown = next((row for row, field in enumerate(column) if not _is_known(field, rows)), None)
-        if unknown is not None:
-            kind, known = type(column[unknown]).__name__, type(next(iter(rows))).__name__
-            hint = "" if kind == known else f"; ids of nodes are {known}, this is {kind}"
-            raise DataError(
-                f"{where}: column {edges.columns[k]!r}, row {unknown + 1}: {column[unknown]!r} is no node's id{hint}"
-            )
-        ends.append([rows[field] for field in column])
-    return np.array(ends, np.int64)
-
-
-def _is_known(field: Any, rows: dict[Hashable, int]) -> bool:
-    return isinstance(field, Hashable) and field in rows
-
-
-def _text(column: pd.Series, missing: Any = None) -> list[str]:
-    """Values as text, empty where there is none; 1.0 and 1, which a column with gaps turns one into, are the same."""
-    gaps = column.isna() | (column == missing) if missing is not None else column.isna()
-    return ["" if gap else _written(field) for field, gap in zip(column.tolist(), gaps, strict=True)]
-
-
-def _written(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _order(values: Sequence[Any] | None) -> list[str] | None:
-    return None if values is None else [_written(value) for value in values]
+def _plain(value: Any) -> Any:
+    """Values of a column are named as they are written, a number or a flag as its text; settings take only text."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple | set | np.ndarray):
+        return [_plain(item) for item in value]
+    return whole(str(value))

@@ -7,6 +7,7 @@
 | overlapping         | a random `share` of a METIS part of `copies` clients  | up to `copies`           | FED-PUB |
 | louvain             | communities or pieces of them, of about equal size    | exactly one              | FedSage |
 | whole               | all                                                   | the only one             |         |
+| given               | those that the data say are its own                   | exactly one              |         |
 | own                 | given as graphs, see `orchestrator.graphs.joined`     | as if each exactly one   |         |
 """
 
@@ -114,6 +115,8 @@ def client_graphs(graph: Graph, clients: ClientsConfig, seed: int) -> Subgraphs:
         members = _ego_networks(graph, links, clients, seed)
     elif clients.partition == "whole":
         members = [np.arange(graph.num_nodes)]
+    elif clients.partition == "given":
+        members = _owned(graph, clients.count)
     else:
         from orchestrator.graphs.communities import louvain, metis, overlapping  # NetworkX takes long to import
 
@@ -126,6 +129,23 @@ def client_graphs(graph: Graph, clients: ClientsConfig, seed: int) -> Subgraphs:
             members = overlapping(graph, parts, clients.copies, clients.share, seed)
             communities = communities // clients.copies
     return Subgraphs(graph, links, members, communities, clients.features == "truncated")
+
+
+def _owned(graph: Graph, count: int) -> list[np.ndarray]:
+    """Each client's own nodes. Raises DataError where data do not say whose they are, or name more or fewer clients."""
+    if graph.owner is None:
+        raise DataError(f"{graph.name}: clients.partition = given: the data do not say whose each node is")
+    names = graph.meaning.clients or tuple(map(str, range(int(graph.owner.max(initial=-1)) + 1)))
+    if len(names) != count:
+        shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+        raise DataError(
+            f"clients.count = {count}, but the data name {len(names)} clients, {shown}; set clients.count to "
+            f"{len(names)}"
+        )
+    members = [np.flatnonzero(graph.owner == client) for client in range(count)]
+    if empty := [name for name, nodes in zip(names, members, strict=True) if not len(nodes)]:
+        raise DataError(f"{graph.name}: client {empty[0]!r} has no node left; data.nodes: all keeps every node")
+    return members
 
 
 def _ego_networks(graph: Graph, links: csr_array, clients: ClientsConfig, seed: int) -> list[np.ndarray]:

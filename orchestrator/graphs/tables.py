@@ -6,10 +6,8 @@ floating point: Twitter ids, for example, exceed 2^53.
 
 from __future__ import annotations
 
-import contextlib
-import warnings
 from array import array
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,10 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.errors import DataError
+from orchestrator.graphs.meaning import UNKNOWN, Meaning
+from orchestrator.graphs.text_files import read_text_table
 
-__all__ = ["RawGraph", "coded", "numeric", "present", "read_edges", "read_features", "read_ids", "read_table"]
+__all__ = ["RawGraph", "numeric", "present", "read_edges", "read_features", "read_ids", "read_table"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,9 @@ class RawGraph:
         edges: int64 node indices, shape (2, m); directions, repetitions and self-loops as in the file.
         label_from, sensitive_from, edges_from: where each came from, for messages, e.g. ``"nba.csv: column 'SALARY'"``.
         classes: C, at least 2.
+        masks: bool, shape (3, n), of training, validation and test nodes; None: they are to be drawn.
+        owner: int64, shape (n,); number of the client whose node it is; None: nobody says.
+        meaning: what features, classes, groups and clients are called, and what is not in the graph.
     """
 
     name: str
@@ -45,6 +48,9 @@ class RawGraph:
     sensitive_from: str
     edges_from: str
     classes: int = 2
+    masks: np.ndarray | None = None
+    owner: np.ndarray | None = None
+    meaning: Meaning = UNKNOWN
 
 
 def present(name: str, folder: Path, *files: str) -> tuple[Path, ...]:
@@ -59,7 +65,7 @@ def present(name: str, folder: Path, *files: str) -> tuple[Path, ...]:
 
 
 def read_table(path: Path, text: Collection[str], required: Collection[str] = ()) -> pd.DataFrame:
-    """Read a comma-separated table with a header.
+    """Read a table with a header.
 
     Args:
         path: UTF-8 text.
@@ -67,33 +73,12 @@ def read_table(path: Path, text: Collection[str], required: Collection[str] = ()
         required: further columns that must exist.
 
     Raises:
-        DataError: unreadable, empty, ragged, or a column is missing.
+        DataError: unreadable, empty, ragged, a column is missing, has no name, or there are two of it.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
-            frame = pd.read_csv(
-                path,
-                dtype=dict.fromkeys(text, str),
-                encoding="utf-8-sig",
-                index_col=False,
-                keep_default_na=False,  # an id may be the text "NA"; only an empty field is missing
-                na_values=[""],
-                low_memory=False,
-            )
-    except pd.errors.EmptyDataError:
-        raise DataError(f"{path}: empty; expected a header and one row a node") from None
-    except pd.errors.ParserWarning:
-        raise DataError(f"{path}: rows have more fields than the header has columns") from None
-    except (OSError, UnicodeDecodeError, ValueError) as error:  # pandas' ParserError is a ValueError
-        raise DataError(f"{path}: cannot be read as a comma-separated table: {' '.join(str(error).split())}") from None
+    frame = read_text_table(path, text, "utf-8")
     missing = [column for column in (*text, *required) if column not in frame.columns]
     if missing:
         raise DataError(f"{path}: no column {', '.join(map(repr, missing))}; expected in the header line")
-    if frame.empty:
-        raise DataError(f"{path}: no rows below the header; expected one row a node")
-    for column in text:
-        frame[column] = frame[column].fillna("").str.strip()
     return frame
 
 
@@ -161,43 +146,6 @@ def numeric(
         got = frame[column].iloc[bad[0]]
         raise DataError(f"{path}: column {column!r}, row {bad[0] + 1}: expected {expected}, got {got!r}")
     return values
-
-
-def coded(
-    frame: pd.DataFrame,
-    column: str,
-    path: Path | str,
-    missing: str | None,
-    missing_code: int,
-    most: int = 2,
-    order: Sequence[str] | None = None,
-) -> np.ndarray:
-    """A text column of two to `most` values as int8 of shape (n,): the place of each in the order of the values.
-
-    Values are ordered as numbers if all are numbers, else as text.
-
-    Args:
-        missing: the text that means "unknown", coded as `missing_code`; None: there is none.
-        order: the values in their order, of which some may be lacking, instead.
-
-    Raises:
-        DataError: there are fewer or more values, one is not in `order`, or a field is empty without being `missing`.
-    """
-    fields = frame[column].to_numpy(object)
-    values = sorted({field for field in fields if field != missing})
-    wrong = next((value for value in values if not value or (order is not None and value not in order)), None)
-    if wrong is not None:
-        row, got = int(np.flatnonzero(fields == wrong)[0]), repr(wrong) if wrong else "empty"
-        expected = "one of two values" if order is None else f"one of {', '.join(map(repr, order))}"
-        raise DataError(f"{path}: column {column!r}, row {row + 1}: {got}; expected {expected}")
-    if order is None and not 2 <= len(values) <= most:
-        shown = ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
-        expected = "two values" if most == 2 else f"2 to {most} values"
-        raise DataError(f"{path}: column {column!r}: expected {expected}, got {len(values)}: {shown}")
-    with contextlib.suppress(ValueError):
-        values.sort(key=float)
-    codes = {value: code for code, value in enumerate(values if order is None else order)}
-    return np.array([missing_code if field == missing else codes[field] for field in fields], np.int8)
 
 
 def read_edges(path: Path, rows: Mapping[Hashable, int], parse: Callable[[str], Hashable]) -> np.ndarray:
