@@ -1,6 +1,7 @@
 """Settings: one frozen, validated tree, from layered presets, a YAML file and ``--set`` overrides."""
 
-from orchestrator.config.layers import load_config, preset_names
+from orchestrator.config.layers import load_config, merged_layers, preset_names
+from orchestrator.config.merging import lay
 from orchestrator.config.method import DEFAULT_METHOD, MethodSettings, settings_class
 from orchestrator.config.own_files import ColumnsConfig, FilesConfig
 from orchestrator.config.section import Section
@@ -27,7 +28,9 @@ __all__ = [
     "ModelConfig",
     "Section",
     "SyntheticConfig",
+    "lay",
     "load_config",
+    "merged_layers",
     "preset_names",
     "settings_class",
     "validated",

@@ -18,7 +18,7 @@ from orchestrator.config.tree import Config, validated
 from orchestrator.config.yaml_text import parse
 from orchestrator.errors import ConfigError
 
-__all__ = ["load_config", "preset_names"]
+__all__ = ["load_config", "merged_layers", "preset_names"]
 
 
 def preset_names() -> list[str]:
@@ -39,6 +39,13 @@ def load_config(presets: Sequence[str] = (), file: Path | None = None, overrides
     Raises:
         ConfigError: naming the layer and the setting at fault.
     """
+    return validated(merged_layers(presets, file, overrides))
+
+
+def merged_layers(
+    presets: Sequence[str] = (), file: Path | None = None, overrides: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What `load_config` validates, of plain values. Raises ConfigError for a layer that cannot be read."""
     merged: dict[str, Any] = {}
     for name in presets:
         if name not in preset_names():
@@ -51,7 +58,7 @@ def load_config(presets: Sequence[str] = (), file: Path | None = None, overrides
             raise ConfigError(f"{file}: cannot be read as a configuration: {error}") from error
         lay(merged, _layer(text, str(file)))
     lay(merged, _overriding(overrides))
-    return validated(merged)
+    return merged
 
 
 def _no_preset(name: str) -> str:

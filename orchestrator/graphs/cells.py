@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["as_numbers", "as_text", "in_order", "meant", "missing_cells", "whole"]
+__all__ = ["as_numbers", "as_text", "closest", "in_order", "meant", "missing_cells", "whole"]
 
 _WHOLE = re.compile(r"[-+]?\d+(\.0*)?([eE][-+]?\d+)?|[-+]?\d*\.\d+[eE]\+?\d+")
 _EXACT = 2**53
@@ -77,8 +77,13 @@ def in_order(values: Collection[str]) -> list[str]:
         return sorted(values)
 
 
-def meant(name: str, among: Collection[str]) -> str:
-    """`` (did you mean 'Label'?)`` of a name that is not there, or nothing."""
+def closest(name: str, among: Collection[str]) -> str | None:
+    """What may be meant by a name that is not there; None: nothing is like it."""
     close = next((known for known in among if known.strip().casefold() == name.strip().casefold()), None)
-    close = close or next(iter(get_close_matches(name, among, 1)), None)
+    return close or next(iter(get_close_matches(name, among, 1)), None)
+
+
+def meant(name: str, among: Collection[str]) -> str:
+    """`` (did you mean 'Label'?)``, or nothing."""
+    close = closest(name, among)
     return f" (did you mean {close!r}?)" if close is not None else ""

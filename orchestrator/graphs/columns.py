@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.config import ColumnsConfig
-from orchestrator.graphs.cells import as_text, in_order, meant, whole
+from orchestrator.graphs.cells import as_text, closest, in_order, meant, whole
 from orchestrator.graphs.cleaning import MISSING
-from orchestrator.graphs.faults import Faults
+from orchestrator.graphs.faults import Choice, Faults
 from orchestrator.graphs.feature_columns import read_feature_columns
 from orchestrator.graphs.meaning import Meaning
 from orchestrator.graphs.text_files import listed
@@ -113,8 +113,7 @@ def read_columns(table: Table, config: ColumnsConfig, faults: Faults, decimal: s
     if config.split is not None and config.split in known and label is not None:
         masks = _masks(table, config, label.codes, before, notes)
     read = read_feature_columns(table, config, owner, before, decimal)
-    for line in before.lines:
-        faults.add(line)
+    faults.take(before)
     if before or label is None or read is None:
         return None
     classes = max(2, len(config.label_values or ()), int(label.codes.max(initial=0)) + 1)
@@ -144,7 +143,11 @@ def _check_names(table: Table, config: ColumnsConfig, faults: Faults) -> None:
         for name in names:
             if name not in columns:
                 there = f"; there are {listed(columns, 20)}" if not meant(name, columns) else ""
-                faults.add(f"{table.source}: no column {name!r}, data.files.{role}{meant(name, columns)}{there}")
+                close = closest(name, columns)
+                cures = {role: close} if close is not None and role in single else {}
+                faults.add(
+                    f"{table.source}: no column {name!r}, data.files.{role}{meant(name, columns)}{there}", **cures
+                )
     roles: dict[str, list[str]] = {}
     for role, name in single.items():
         if name is not None:
@@ -265,7 +268,7 @@ def _values(
     most = 128 if order_setting else 2
     if values == [str(k) for k in range(len(values))] and len(values) <= most:
         return {value: code for code, value in enumerate(values)}
-    faults.add(f"{where}: {_question(values, one_setting, order_setting)}")
+    faults.add(f"{where}: {_question(values, one_setting, order_setting)}", **{one_setting: Choice(values)})
     return None
 
 

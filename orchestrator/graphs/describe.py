@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from orchestrator.graphs.balance import group_balance
+from orchestrator.graphs.edges import adjacency
 from orchestrator.graphs.graph import MISSING, Graph
 
 __all__ = ["describe_graph"]
@@ -27,14 +29,21 @@ def describe_graph(graph: Graph, clients: Sequence[Graph] = (), self_loops: bool
         labelled ends, ``group_homophily`` the share of intra-group edges. Of more than two classes it is also said how
         many each client has among its training nodes.
     """
-    y, s = graph.labels, graph.sensitive
+    y, s, meaning = graph.labels, graph.sensitive, graph.meaning
+    parts, isolated = _components(graph)
     ends = graph.labels[graph.edges]
     labelled = (ends != MISSING).all(axis=0)
     return {
         "name": graph.name,
         "nodes": graph.num_nodes,
+        "nodes_read": graph.num_nodes if meaning.read is None else meaning.read,
+        "notes": list(meaning.notes),
         "edges": graph.num_edges,
+        "components": {"count": len(parts), "largest": int(parts.max(initial=0)), "isolated_nodes": isolated},
         "features": graph.num_features,
+        "feature_names": list(meaning.features),
+        "label_names": list(meaning.labels),
+        "group_names": list(meaning.groups),
         "split": {mask: int(getattr(graph, mask).sum()) for mask in ("train", "val", "test")},
         "labels": {**{str(k): int((y == k).sum()) for k in range(graph.classes)}, "missing": int((y == MISSING).sum())},
         "groups": None if s is None else {str(g): int((s == g).sum()) for g in (0, 1)},
@@ -46,6 +55,13 @@ def describe_graph(graph: Graph, clients: Sequence[Graph] = (), self_loops: bool
         "balance": None if s is None else group_balance(graph, self_loops),
         "clients": _clients(clients, self_loops),
     }
+
+
+def _components(graph: Graph) -> tuple[np.ndarray, int]:
+    """Nodes of each connected component, and how many nodes have no edge."""
+    links = adjacency(graph.edges, graph.num_nodes)
+    _, component = connected_components(links, directed=False)
+    return np.bincount(component), int((np.diff(links.indptr) == 0).sum())
 
 
 def _clients(clients: Sequence[Graph], self_loops: bool) -> dict[str, Any]:

@@ -210,7 +210,8 @@ def resolved(
         if table.attributes and config.edge_attributes == "refuse":
             faults.add(
                 f"{table.source}: beside two ids there are {_attributes(table.attributes)}; no network here sees "
-                "weights or other attributes of edges, data.files.edge_attributes: ignore leaves them out"
+                "weights or other attributes of edges, data.files.edge_attributes: ignore leaves them out",
+                edge_attributes="ignore",
             )
             refused = True
         ends = np.stack([_indices(column, table.owner, known) for column in table.ends])
@@ -221,7 +222,8 @@ def resolved(
             faults.add(
                 f"{table.source}: {table.unit} {table.lines[first]}: id {table.ends[end][first][:80]} is not in {ids}, "
                 f"and so are ends in {len(unknown)} of {ends.shape[1]} {table.unit}s altogether"
-                f"{_hint(table, known, config)}; data.files.unknown_ends: skip leaves such edges out"
+                f"{_hint(table, known, config)}; data.files.unknown_ends: skip leaves such edges out",
+                unknown_ends="skip",
             )
             refused = True
         read += ends.shape[1]

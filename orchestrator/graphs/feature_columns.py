@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -61,7 +61,8 @@ def read_feature_columns(
             if len(values) > _MOST_VALUES:
                 before.add(
                     f"{table.source}: column {column!r}: has {len(values)} values, of which data.files.one_hot would "
-                    f"make as many features; expected at most {_MOST_VALUES}; drop it"
+                    f"make as many features; expected at most {_MOST_VALUES}; drop it",
+                    drop=(column,),
                 )
                 continue
             place = {value: k for k, value in enumerate(values)}
@@ -74,12 +75,14 @@ def read_feature_columns(
         numbers = as_numbers(frame[column], missing, decimal)
         wrong = ~np.isfinite(numbers) & ~missing
         if wrong.any():
-            before.add(f"{table.source}: column {column!r}: {_complaint(table, column, wrong, decimal)}")
+            complaint, cures = _complaint(table, column, wrong, decimal)
+            before.add(f"{table.source}: column {column!r}: {complaint}", **cures)
             continue
         if config.features is None and _counts_rows(numbers):
             before.add(
                 f"{table.source}: column {column!r}: numbers the rows; drop it, or name it in data.files.features if "
-                "it is one"
+                "it is one",
+                drop=(column,),
             )
             continue
         if missing.any():
@@ -87,15 +90,15 @@ def read_feature_columns(
             if config.impute is None:
                 before.add(
                     f"{table.source}: column {column!r}: {int(missing.sum())} of {len(frame)} numbers are missing, the "
-                    f"first in {table.row(row)}; data.files.impute fills them in (mean, median, zero), or drop it"
+                    f"first in {table.row(row)}; data.files.impute fills them in (mean, median, zero), or drop it",
+                    impute="median",
                 )
                 continue
             imputed[column] = int(missing.sum())
             numbers = _filled_in(numbers, missing, config.impute, owner)
         parts.append(numbers.astype(np.float32)[:, None])
         names.append(column)
-    for line in before.lines:
-        faults.add(line)
+    faults.take(before)
     if before or not parts:
         return None
     notes = [f"filled in {count} missing cells of {column!r} ({config.impute})" for column, count in imputed.items()]
@@ -111,32 +114,38 @@ def _chosen(frame: pd.DataFrame, config: ColumnsConfig) -> list[str]:
     return [column for column in frame.columns if column not in other]
 
 
-def _complaint(table: Table, column: str, wrong: np.ndarray, decimal: str) -> str:
-    """Why a column is no feature, and what can be done."""
-    series = table.frame[column]
+def _complaint(table: Table, column: str, wrong: np.ndarray, decimal: str) -> tuple[str, dict[str, Any]]:
+    """Why a column is no feature and what can be done, in words and as settings."""
+    series, drop = table.frame[column], {"drop": (column,)}
     if series.dtype.kind in "mM":
-        return f"holds dates ({series.dtype}); drop it, or write what matters of them as a number"
+        return f"holds dates ({series.dtype}); drop it, or write what matters of them as a number", drop
     if series.dtype.kind == "c":
-        return "holds complex numbers; expected real ones"
+        return "holds complex numbers; expected real ones, or drop it", drop
     texts = as_text(series)
     rows = np.flatnonzero(wrong)
     values = in_order({texts[row] for row in rows})
     if all(_DATE.fullmatch(value) for value in values):
-        return f"holds dates, such as {values[0]!r}; drop it, or write what matters of them as a number"
+        return f"holds dates, such as {values[0]!r}; drop it, or write what matters of them as a number", drop
     if decimal == "." and all(_COMMA.fullmatch(value) for value in values):
-        return f"holds numbers with decimal commas, such as {values[0]!r}; data.files.decimal: ',' reads them"
+        told = f"holds numbers with decimal commas, such as {values[0]!r}; data.files.decimal: ',' reads them"
+        return told, {"decimal": ","}
     at = f"such as {texts[rows[0]]!r} in {table.row(int(rows[0]))}"
-    try:
-        large = all(np.isinf(float(value)) or abs(float(value)) > np.finfo(np.float32).max for value in values)
-    except ValueError:
-        large = False
-    if large:
-        return f"{len(rows)} numbers are infinite or beyond 3.4e38, {at}; drop the column, or correct them"
+    if all(_is_large(value) for value in values):
+        return f"{len(rows)} numbers are infinite or beyond 3.4e38, {at}; correct them, or drop it", drop
     if 2 * len(rows) <= len(texts):
         listing = f"{at}; correct them, name them in data.files.missing if they stand for nothing, or drop it"
-        return f"{len(rows)} of {len(texts)} are no number, {listing}"
-    cure = "data.files.one_hot makes features of them, or drop it" if len(values) <= _MOST_VALUES else "drop it"
-    return f"holds text of {len(values)} {'value' if len(values) == 1 else 'values'}, {at}; {cure}"
+        return f"{len(rows)} of {len(texts)} are no number, {listing}", drop
+    told = f"holds text of {len(values)} {'value' if len(values) == 1 else 'values'}, {at}"
+    if len(values) > _MOST_VALUES or len(values) == len(texts):
+        return f"{told}; drop it", drop
+    return f"{told}; data.files.one_hot makes a feature of each, or drop it", {"one_hot": (column,)}
+
+
+def _is_large(text: str) -> bool:
+    try:
+        return not abs(float(text)) <= np.finfo(np.float32).max and text.strip("+-").lower() != "nan"
+    except ValueError:
+        return False
 
 
 def _counts_rows(numbers: np.ndarray) -> bool:

@@ -160,23 +160,20 @@ class OwnData:
         if isinstance(split, str):
             options["split"] = split
         described = {key: options.pop(key) for key in [*options] if key in ColumnsConfig.model_fields}
-        config, faults, where = _described_columns({"id": id, "label": label, **described}, name), Faults(), name
+        config, faults = _described_columns({"id": id, "label": label, **described}, name), Faults()
         frame = nodes.set_axis([str(column) for column in nodes.columns], axis=1).reset_index(drop=True)
         if twice := sorted({column for column in frame.columns if list(frame.columns).count(column) > 1}):
-            raise DataError(f"{where}: nodes: two columns are called {twice[0]!r}; expected one")
-        table = Table(frame, ((f"{where}: nodes", len(frame)),))
+            raise DataError(f"{name}: nodes: two columns are called {twice[0]!r}; expected one")
+        table = Table(frame, ((f"{name}: nodes", len(frame)),))
         columns = read_columns(table, config, faults)
-        ends = edge_frame(edges, config, f"{where}: edges", faults)
+        ends = edge_frame(edges, config, f"{name}: edges", faults)
         pairs = None
         if columns is not None and ends is not None:
             pairs = resolved([ends], config, columns.rows, faults, "the table of nodes")
         if faults or columns is None or pairs is None:
             raise DataFaults(tuple(line.replace("data.files.", "") for line in faults.lines))
-        for role, given in (("client", config.client),):
-            if given is not None:
-                raise DataError(
-                    f"{where}: {role}: one graph is made here; train(clients=...) takes one for each client"
-                )
+        if config.client is not None:
+            raise DataError(f"{name}: client: this makes one graph; train(clients=...) takes one for each client")
         masks = {} if columns.masks is None else dict(zip(_MASKS, columns.masks, strict=True))
         shares = None if isinstance(split, str) else split
         part = None if config.label_values is None else columns.classes

@@ -138,7 +138,7 @@ def _part(nodes: Path, edges: Path | None, config: FilesConfig, faults: Faults) 
         named = {config.id, config.label, config.sensitive, config.client, config.split, *config.one_hot} - {None}
         return read_node_table(nodes, config.encoding, {str(name) for name in named}, config.decimal), None, None
     except DataError as error:
-        faults.add_error(error)
+        faults.take(error)
         return None, None, None
 
 
@@ -225,7 +225,7 @@ def _edge_tables(
                 known = by_owner.get(owner) if columns is not None else _some_ids(table, config)
                 edges = read_edge_list(path, config, config.encoding, known, faults)
         except DataError as error:
-            faults.add_error(error)
+            faults.take(error)
         if edges is not None:
             own = EdgeTable(edges.ends, edges.lines, edges.unit, edges.attributes, edges.source, edges.reading, owner)
             found.append(own)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from orchestrator.errors import DataError
+from orchestrator.graphs.faults import DataFaults
 
 __all__ = ["SEPARATORS", "check_header", "decoded", "listed", "read_text_table", "separator_of"]
 
@@ -51,22 +52,22 @@ def decoded(path: Path, encoding: str = "utf-8") -> str:
         wide = "utf-16-le" if raw[1:2] == b"\0" else "utf-16-be"
     is_wide = found.name.startswith(("utf-16", "utf-32"))
     if wide and not is_wide:
-        raise DataError(f"{path}: is {wide.upper()}, not {encoding}; data.files.encoding: {wide} reads it")
+        told = f"{path}: is {wide.upper()}, not {encoding}; data.files.encoding: {wide} reads it"
+        raise DataFaults((told,), {"encoding": wide})
     try:
         return raw.decode("utf-8-sig" if found.name == "utf-8" else encoding)
     except UnicodeError as error:
-        # Of 8 bits a character anything is readable, so that there is no telling which it is.
-        place = raw[: error.start] if isinstance(error, UnicodeDecodeError) else b""
-        line, rest = raw.count(b"\n", 0, len(place)) + 1, ""
-        if found.name == "utf-8":
-            start = raw.rfind(b"\n", 0, len(place)) + 1
-            end = raw.find(b"\n", len(place))
-            shown = raw[start : end if end >= 0 else None].decode("latin-1").strip()[:60]
-            printable = all(character.isprintable() or character == "\t" for character in shown)
-            eight = "latin-1" if printable else "cp1252"
-            rest = f"; if it should read {shown!r}, data.files.encoding: {eight}" if printable else ""
-            rest = rest or f"; perhaps data.files.encoding: {eight}"
-        raise DataError(f"{path}: line {line} is not {encoding}{rest}") from None
+        start = error.start if isinstance(error, UnicodeDecodeError) else 0
+        number = raw.count(b"\n", 0, start) + 1
+        told = f"{path}: line {number} is not {encoding}"
+        if found.name != "utf-8":
+            raise DataError(told) from None
+        # Every text can be read as 8 bits a character, so only a reader can tell which it is.
+        line = raw[raw.rfind(b"\n", 0, start) + 1 :].partition(b"\n")[0]
+        eight = "cp1252" if any(0x80 <= byte < 0xA0 for byte in line) else "latin-1"
+        shown = line.decode(eight, "replace").strip()[:60]
+        told += f"; data.files.encoding: {eight} if it should read {shown!r}"
+        raise DataFaults((told,), {"encoding": eight}) from None
 
 
 def separator_of(line: str, candidates: str = ",;\t|") -> str | None:
