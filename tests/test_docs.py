@@ -58,10 +58,10 @@ def test_the_reference_of_settings_is_current():
 def test_the_reference_has_every_setting_with_its_default_and_meaning(method):
     chosen = [f"method.name={method}", *FITS[method]]
     rows, config = ROWS[method], load_config(overrides=chosen)
-    names = [name for name, *_ in rows if not name.startswith("data.csv.")]
+    names = [name for name, *_ in rows if not name.startswith("data.files.")]
     assert sorted(names) == sorted(_leaves(config.model_dump(mode="json"))) and all(row[3] for row in rows)
     given = [f"{name}={default}" for name, _, default, _ in rows if default != "must be given"]
-    given = [override for override in given if not override.startswith("data.csv.")]
+    given = [override for override in given if not override.startswith("data.files.")]
     assert load_config(overrides=[*given, *chosen]) == config
 
 
@@ -76,11 +76,11 @@ def test_values_beyond_the_bounds_in_the_reference_are_refused(name, values):
 
 
 def _leaves(tree, prefix=""):
-    """Dotted names of the settings of a configuration; data.csv, a section that is not there by default, is none."""
+    """Dotted names of the settings of a configuration; data.files, a section that is not there by default, is none."""
     for name, value in tree.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{prefix}{name}.")
-        elif f"{prefix}{name}" != "data.csv":
+        elif f"{prefix}{name}" != "data.files":
             yield f"{prefix}{name}"
 
 

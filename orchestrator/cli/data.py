@@ -64,9 +64,7 @@ def info(
 def check(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            help="NODES and EDGES, one graph (.npz, .pt, .graphml), or a folder of them; none: of settings."
-        ),
+        typer.Argument(help="NODES and EDGES, a graph (.npz, .pt, .graphml), or a folder; none: as settings say."),
     ] = None,
     preset: Presets = None,
     config: File = None,
@@ -98,8 +96,8 @@ def _tell(found: DataCheck) -> None:
         graph = document["graph"]
         parts = graph["components"]
         say(
-            f"graph: {graph['nodes']} nodes, {graph['edges']} edges, {graph['features']} features; {parts['count']} "
-            f"components, the largest of {parts['largest']} nodes; {parts['isolated_nodes']} isolated nodes"
+            f"graph: {graph['nodes']} nodes, {graph['edges']} edges, {graph['features']} features; components: "
+            f"{parts['count']}, the largest of {parts['largest']} nodes; isolated nodes: {parts['isolated_nodes']}"
         )
         say("split: " + ", ".join(f"{count} {name}" for name, count in graph["split"].items()))
         if document["clients"]:
@@ -125,8 +123,9 @@ def _column_table(columns: Mapping[str, Any]) -> Table:
     for role in ("label", "sensitive"):
         if (described := columns[role]) is not None:
             kinds = {"label": {-1: "unknown", 1: "1 (positive)"}, "sensitive": {1: "1 (protected)"}}[role]
-            if role == "label" and max(value["code"] for value in described["values"]) > 1:
+            if role == "label" and max(value["code"] or 0 for value in described["values"]) > 1:
                 kinds = {-1: "unknown"}
+            kinds |= {None: "undecided"}
             shown = (
                 f"{', '.join(map(repr, value['values'][:5])) or 'empty'} → {kinds.get(value['code'], value['code'])}: "
                 f"{value['nodes']} nodes"
@@ -151,8 +150,8 @@ def _tell_clients(clients: Sequence[Mapping[str, Any]], groups: Sequence[str]) -
         row = {"client": client["name"], "nodes": str(client["nodes"]), "edges": str(client["edges"])}
         row["training nodes"] = str(client["train"])
         if client["groups"] is not None:
-            names = groups or ("0", "1")
-            row |= {f"group {k} ({names[k][:20]})": str(count) for k, count in enumerate(client["groups"])}
+            names = groups or ("group 0", "group 1")
+            row |= {names[k][:20]: str(count) for k, count in enumerate(client["groups"])}
         rows.append(row)
     print_rows(rows)
     if len(clients) > len(shown):

@@ -85,6 +85,8 @@ def _print(document: Mapping[str, Any], noisy: bool) -> None:
         f"{costs['online_seconds']:.3f} s, {costs['online_bytes_server0'] / 1000:.1f} kB between the servers each way, "
         f"upload {costs['upload_bytes_per_client'] / 1000:.0f} kB per client"
     )
+    for note in (document["data"] or {}).get("notes", ()):
+        say(f"data: {note}")
     if (privacy := document["privacy"]) is not None:
         _print_privacy(privacy)
     elif noisy:

@@ -1,6 +1,7 @@
 """The run folder: resolved configuration, environment, metrics, costs, checkpoint, model.
 
-    config.yaml  environment.json  inputs.json  metrics.jsonl  metrics.csv  costs.csv  weights.csv  model.pt  *.png
+    config.yaml  environment.json  inputs.json  data.json  metrics.jsonl  metrics.csv  costs.csv
+    weights.csv  model.pt  *.png
     checkpoint/state.npz            round, released model, clip bound, and which client file counts
     checkpoint/client-7-round-12.npz
     checkpoint/privacy.json         what has been released so far, written before each release
@@ -50,6 +51,7 @@ _PRIVACY = "privacy.json"
 _PREPARATION = "preparation.json"
 _INPUTS = "inputs.json"
 _ENVIRONMENT = "environment.json"
+_DATA = "data.json"
 _EVALUATION = "evaluation/"
 
 
@@ -303,6 +305,14 @@ class RunFolder:
     def preparation(self) -> dict[str, float] | None:
         """What `save_preparation` wrote; None if there was none. Raises RunError for a damaged file."""
         return self._read_json(_PREPARATION)
+
+    def save_data(self, facts: Mapping[str, Any]) -> None:
+        """Write `data.json`: what was read, what of it is trained on, and what its numbers stand for."""
+        self._write_json(_DATA, facts)
+
+    def data(self) -> dict[str, Any] | None:
+        """What `save_data` wrote; None if nothing was said. Raises RunError for a damaged file."""
+        return self._read_json(_DATA)
 
     def save_privacy(self, state: Mapping[str, Any]) -> None:
         """Replace what is known to have been released; called before a release, so that no crash forgets one.

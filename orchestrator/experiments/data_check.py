@@ -85,9 +85,9 @@ def check_data(
         create(clients[0], settings, 0)
     except SafeGNNError as error:
         faults.take(error if isinstance(error, DataError) else DataError(str(error)))
-        document = {} if reading is None else _document(reading, graph, ())
+        document = {} if reading is None else _document(reading, graph, (), undecided)
         return DataCheck(faults.lines, document, "", undecided)
-    document = _document(reading, graph, clients)
+    document = _document(reading, graph, clients, undecided)
     changed = bool(files) or bool(faults)
     return DataCheck(faults.lines, document, _yaml(tree, undecided) if changed else "", undecided)
 
@@ -195,10 +195,12 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _document(reading: Reading | None, graph: Graph | None, clients: Iterable[Graph]) -> dict[str, Any]:
+def _document(
+    reading: Reading | None, graph: Graph | None, clients: Iterable[Graph], undecided: Mapping[str, Choice]
+) -> dict[str, Any]:
     document: dict[str, Any] = {}
     if reading is not None:
-        document |= {"files": _files(reading), "columns": _columns(reading), "edges": _edges(reading)}
+        document |= {"files": _files(reading), "columns": _columns(reading, undecided), "edges": _edges(reading)}
     if graph is not None:
         facts = describe_graph(graph)
         del facts["clients"]
@@ -219,12 +221,12 @@ def _files(reading: Reading) -> list[dict[str, Any]]:
     return nodes + lists
 
 
-def _columns(reading: Reading) -> dict[str, Any]:
+def _columns(reading: Reading, undecided: Mapping[str, Choice]) -> dict[str, Any]:
     config, columns = reading.config, reading.columns
     label = columns.label
     facts: dict[str, Any] = {
         "id": config.id,
-        "label": {"column": config.label, "values": _values(label.values, label.codes)},
+        "label": {"column": config.label, "values": _values(label.values, label.codes, "positive" in undecided)},
         "sensitive": None,
         "client": config.client,
         "split": config.split,
@@ -233,17 +235,18 @@ def _columns(reading: Reading) -> dict[str, Any]:
         "imputed": columns.imputed,
     }
     if columns.sensitive is not None:
-        values = _values(columns.sensitive.values, columns.sensitive.codes)
+        values = _values(columns.sensitive.values, columns.sensitive.codes, "protected" in undecided)
         facts["sensitive"] = {"column": config.sensitive, "values": values}
     return facts
 
 
-def _values(values: Mapping[str, int], codes: np.ndarray) -> list[dict[str, Any]]:
-    """What each number stands for and how many nodes have it."""
+def _values(values: Mapping[str, int], codes: np.ndarray, undecided: bool) -> list[dict[str, Any]]:
+    """What each number stands for and how many nodes have it; no number where that is for the user to say."""
     found = []
     for code in sorted({int(code) for code in codes}):
         texts = [text for text, one in values.items() if one == code and text]
-        found.append({"values": texts, "code": code, "nodes": int((codes == code).sum())})
+        number = None if undecided and code != MISSING else code
+        found.append({"values": texts, "code": number, "nodes": int((codes == code).sum())})
     return found
 
 

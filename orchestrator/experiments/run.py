@@ -11,7 +11,7 @@ from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.experiments.memory import check_graph, check_model
-from orchestrator.graphs import client_graphs, load_graph
+from orchestrator.graphs import client_graphs, graph_facts, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.models import create_network
 from orchestrator.reports.similarity import draw_similarity
@@ -62,6 +62,10 @@ def run(
     TensorBoard logs are written where the settings ask for them, and the picture of the clients' similarities is drawn
     where the run knows them.
     """
+    said = graph_facts(graph)
+    folder.save_data(said)
+    for line in (*([named] if (named := said["meaning"]) else []), *said["notes"]):
+        announce(line)
     log = tensorboard_observer(folder) if config.run.tensorboard else None
 
     def watch(result: RoundResult) -> None:

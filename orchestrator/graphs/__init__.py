@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.config import DataConfig
 from orchestrator.errors import DataError
 from orchestrator.graphs.balance import group_balance
-from orchestrator.graphs.describe import describe_graph
+from orchestrator.graphs.describe import describe_graph, graph_facts
 from orchestrator.graphs.fetch import default_folder, fetch_data
 from orchestrator.graphs.formats import read_fair, read_german
 from orchestrator.graphs.graph import MISSING, Graph
@@ -22,6 +22,7 @@ __all__ = [
     "default_folder",
     "describe_graph",
     "fetch_data",
+    "graph_facts",
     "group_balance",
     "load_graph",
 ]

@@ -92,7 +92,7 @@ class Columns:
 def read_columns(table: Table, config: ColumnsConfig, faults: Faults, decimal: str = ".") -> Columns | None:
     """Read a table as `config` says. Returns None, with faults, where something of it cannot be read."""
     before = Faults()
-    _check_names(table, config, before)
+    misnamed = _check_names(table, config, before)
     known = set(table.frame.columns)
     if not len(table.frame):
         before.add(f"{table.source}: no rows; expected one row a node")
@@ -112,7 +112,9 @@ def read_columns(table: Table, config: ColumnsConfig, faults: Faults, decimal: s
     notes: list[str] = []
     if config.split is not None and config.split in known and label is not None:
         masks = _masks(table, config, label.codes, before, notes)
-    read = read_feature_columns(table, config, owner, before, decimal)
+    read = None
+    if None not in misnamed:  # else a column that means something would pass for a feature
+        read = read_feature_columns(table, config, owner, before, decimal, misnamed)
     faults.take(before)
     if before or label is None or read is None:
         return None
@@ -133,8 +135,13 @@ def read_columns(table: Table, config: ColumnsConfig, faults: Faults, decimal: s
     )
 
 
-def _check_names(table: Table, config: ColumnsConfig, faults: Faults) -> None:
-    """Every column that is named exists and has one meaning."""
+def _check_names(table: Table, config: ColumnsConfig, faults: Faults) -> set[str | None]:
+    """Every column that is named exists and has one meaning.
+
+    Returns:
+        What columns may be meant by those that do not exist; None for one that is like no other.
+    """
+    misnamed: set[str | None] = set()
     columns = list(table.frame.columns)
     single = {"id": config.id, "label": config.label, "sensitive": config.sensitive, "client": config.client}
     single |= {"split": config.split}
@@ -144,6 +151,7 @@ def _check_names(table: Table, config: ColumnsConfig, faults: Faults) -> None:
             if name not in columns:
                 there = f"; there are {listed(columns, 20)}" if not meant(name, columns) else ""
                 close = closest(name, columns)
+                misnamed |= {close} if role in single else set()
                 cures = {role: close} if close is not None and role in single else {}
                 faults.add(
                     f"{table.source}: no column {name!r}, data.files.{role}{meant(name, columns)}{there}", **cures
@@ -160,6 +168,7 @@ def _check_names(table: Table, config: ColumnsConfig, faults: Faults) -> None:
     for name, found in roles.items():
         if len(found) > 1 and found != ["features", "one_hot"]:
             faults.add(f"{table.source}: column {name!r} is {' and '.join(found)}; a column has one meaning")
+    return misnamed
 
 
 def _ids(table: Table, config: ColumnsConfig, faults: Faults) -> dict[Hashable, int]:

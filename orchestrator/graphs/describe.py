@@ -12,7 +12,29 @@ from orchestrator.graphs.balance import group_balance
 from orchestrator.graphs.edges import adjacency
 from orchestrator.graphs.graph import MISSING, Graph
 
-__all__ = ["describe_graph"]
+__all__ = ["describe_graph", "graph_facts"]
+
+
+def graph_facts(graph: Graph) -> dict[str, Any]:
+    """How much there is, how much there was, and what the numbers stand for; as plain JSON values.
+
+    ``meaning`` is a line for people, empty where nothing has a name.
+    """
+    meaning = graph.meaning
+    parts = []
+    for kind, names in (("class", meaning.labels), ("group", meaning.groups)):
+        shown = ", ".join(f"{kind} {k} is {name or 'none'}" for k, name in enumerate(names[:5]))
+        parts += [shown + (", ..." if len(names) > 5 else "")] if names else []
+    return {
+        "nodes": graph.num_nodes,
+        "nodes_read": graph.num_nodes if meaning.read is None else meaning.read,
+        "features": list(meaning.features),
+        "labels": list(meaning.labels),
+        "groups": list(meaning.groups),
+        "clients": list(meaning.clients),
+        "notes": list(meaning.notes),
+        "meaning": "; ".join(parts),
+    }
 
 
 def describe_graph(graph: Graph, clients: Sequence[Graph] = (), self_loops: bool = False) -> dict[str, Any]:

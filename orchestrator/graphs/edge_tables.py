@@ -209,7 +209,7 @@ def resolved(
     for table in tables:
         if table.attributes and config.edge_attributes == "refuse":
             faults.add(
-                f"{table.source}: beside two ids there are {_attributes(table.attributes)}; no network here sees "
+                f"{table.source}: beside two ids there is also {_attributes(table.attributes)}; no network here sees "
                 "weights or other attributes of edges, data.files.edge_attributes: ignore leaves them out",
                 edge_attributes="ignore",
             )
@@ -220,9 +220,8 @@ def resolved(
             first = int(unknown[0])
             end = 0 if ends[0, first] < 0 else 1
             faults.add(
-                f"{table.source}: {table.unit} {table.lines[first]}: id {table.ends[end][first][:80]} is not in {ids}, "
-                f"and so are ends in {len(unknown)} of {ends.shape[1]} {table.unit}s altogether"
-                f"{_hint(table, known, config)}; data.files.unknown_ends: skip leaves such edges out",
+                f"{table.source}: {table.unit} {table.lines[first]}: id {table.ends[end][first][:80]} is not in {ids}; "
+                f"{len(unknown)} of {ends.shape[1]} edges have such an end{_hint(table, known, config)}; data.files.unknown_ends: skip leaves such edges out",
                 unknown_ends="skip",
             )
             refused = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,15 +37,21 @@ class Features:
 
 
 def read_feature_columns(
-    table: Table, config: ColumnsConfig, owner: np.ndarray | None, faults: Faults, decimal: str = "."
+    table: Table,
+    config: ColumnsConfig,
+    owner: np.ndarray | None,
+    faults: Faults,
+    decimal: str = ".",
+    without: Collection[str | None] = (),
 ) -> Features | None:
     """All columns that mean nothing else, or those that are named. Returns None, with faults, where it cannot be.
 
     Args:
         owner: of each row, whose own numbers a mean is over; None: all rows.
+        without: further columns that are none.
     """
     frame, before = table.frame, Faults()
-    columns = _chosen(frame, config)
+    columns = [column for column in _chosen(frame, config) if column not in without]
     if not columns:
         others = in_order({*frame.columns} - set(columns))
         faults.add(f"{table.source}: no feature columns are left beside {listed(others, 10)}")

@@ -255,7 +255,7 @@ def _assembled(
     if edges.skipped:
         notes.append(f"left out {edges.skipped} of {edges.read} edges, whose ends are no nodes (unknown_ends: skip)")
     if loops:
-        notes.append(f"left out {loops} self-loops; networks add what they need")
+        notes.append(f"left out {loops} self-loop{'s' * (loops > 1)}; networks add what they need")
     if any(own.attributes for own in tables):
         notes.append(f"ignored {', '.join(tables[0].attributes)} of edges (edge_attributes: ignore)")
     if columns.owner is not None:

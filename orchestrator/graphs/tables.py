@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.errors import DataError
+from orchestrator.graphs.faults import DataFaults
 from orchestrator.graphs.meaning import UNKNOWN, Meaning
 from orchestrator.graphs.text_files import read_text_table
 
@@ -75,7 +76,10 @@ def read_table(path: Path, text: Collection[str], required: Collection[str] = ()
     Raises:
         DataError: unreadable, empty, ragged, a column is missing, has no name, or there are two of it.
     """
-    frame = read_text_table(path, text, "utf-8")
+    try:
+        frame = read_text_table(path, text, "utf-8")
+    except DataFaults as faults:  # a data set by name is in UTF-8, whatever else could be read
+        raise DataError(faults.lines[0].partition(";")[0]) from None
     missing = [column for column in (*text, *required) if column not in frame.columns]
     if missing:
         raise DataError(f"{path}: no column {', '.join(map(repr, missing))}; expected in the header line")

@@ -30,7 +30,8 @@ def summarise_run(folder: RunFolder) -> dict[str, Any]:
     """What a run has come to, of plain JSON values.
 
     `validation` and `test` hold the metrics of the last round's model on those nodes, `ma20` means over the last 20
-    rounds on the validation nodes. `costs` are medians over the rounds, `preparation` is what went before.
+    rounds on the validation nodes. `costs` are medians over the rounds, `preparation` is what went before,
+    `data` what was trained on and what of the data was not.
 
     Raises:
         RunError: the run has no completed round.
@@ -47,6 +48,7 @@ def summarise_run(folder: RunFolder) -> dict[str, Any]:
         "undefined": {mask: last[mask]["undefined"] for mask in ("val", "test") if last[mask]["undefined"]},
         "costs": {key: median(row[key] for row in costs) for key in costs[0] if key != "round"},
         "preparation": folder.preparation(),
+        "data": folder.data(),
     }
 
 

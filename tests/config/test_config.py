@@ -15,7 +15,7 @@ from orchestrator.config import Config, load_config, preset_names
 from orchestrator.errors import ConfigError
 
 NOISY = "privacy={clip_norm: 1, noise_multiplier: 1"
-CSV = "data={name: csv, csv: {nodes: n.csv, edges: e.txt, id: id, label: y, sensitive: s}}"
+FILES = "data={name: files, files: {nodes: n.csv, edges: e.txt, id: id, label: y, sensitive: s}}"
 
 
 def refusal(*overrides: str, **layers) -> str:
@@ -65,7 +65,7 @@ def write(tmp_path):
         ("method.tau=0.001", "method.tau = 0.001 is too small for method.lam"),
         ("method.name=fedprox", "method.name: "),
         ("model.dropout=1", "model.dropout: "),
-        ("data.name=csv", "data.name is csv: data.csv must say"),
+        ("data.name=files", "data.name is files: data.files must say"),
         ("data.name=imagenet", "data.name: "),
         ("data.features=raw", "data.features: "),
         ("data.split=[0.5, 0.5]", "data.split.2: "),
@@ -78,10 +78,10 @@ def write(tmp_path):
         ("clients.copies=0", "clients.copies: "),
         ("clients.share=0", "clients.share: "),
         ("clients.tolerance=-1", "clients.tolerance: "),
-        ("data.csv.nodes=n.csv", "data.csv.edges: must be given; data.csv.id: must be given"),
+        ("data.files.nodes=n.csv", "data.files.label: must be given"),
         ("data.dir=5", "data.dir: "),
-        (CSV.replace("label: y", "label: 5"), "data.csv.label: expected text, got 5; put it in quotes"),
-        (CSV.replace("label: y", "label: no"), "data.csv.label: "),
+        (FILES.replace("label: y", "label: 5"), "data.files.label: expected text, got 5; put it in quotes"),
+        (FILES.replace("label: y", "label: no"), "data.files.label: "),
         ("privacy.noise_multiplier=1", "privacy.noise_multiplier > 0 needs privacy.clip_norm"),
         ("privacy.noise_multiplier=-1", "privacy.noise_multiplier: "),
         ("privacy.clip_norm=0", "privacy.clip_norm: "),
@@ -202,18 +202,18 @@ def test_a_number_with_an_exponent_is_a_number(text, write):
 )
 def test_quoted_text_stays_text(text, write):
     quoted = yaml.safe_dump(text, default_style='"').strip()
-    config = load_config(overrides=[CSV, f"data.csv.missing_label={quoted}"])
-    assert config.data.csv.missing_label == text
+    config = load_config(overrides=[FILES, f"data.files.missing_label={quoted}"])
+    assert config.data.files.missing_label == text
     assert load_config(file=write(config.to_yaml())) == config
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.floats(1e-300, 1e300), st.integers(0, 10**40))
 def test_every_configuration_survives_the_way_through_text(tmp_path_factory, text, number, seed):
-    config = load_config(overrides=[CSV])
-    csv = config.data.csv.model_copy(update={"label": text, "missing_label": f"{number!r}", "drop": (text, "b")})
+    config = load_config(overrides=[FILES])
+    files = config.data.files.model_copy(update={"label": text, "missing_label": f"{number!r}", "drop": (text, "b")})
     config = Config(
         seed=seed,
-        data=config.data.model_copy(update={"csv": csv, "dir": Path("raw data/ü")}),
+        data=config.data.model_copy(update={"files": files, "dir": Path("raw data/ü")}),
         method={"tau_fair": number},
         engine={"ports": (0, 1, 65535)},
         privacy={"clip_norm": number, "noise_multiplier": number},

@@ -73,7 +73,7 @@ def test_a_misspelt_setting_is_told_what_was_meant(name, setting):
             "method.generator.latnt: unknown setting of fedsage+ (did you mean latent?)",
         ),
         (["federation.round=1"], "federation.round: unknown setting (did you mean rounds?)"),
-        (["data.csv={node: 1}"], "data.csv.nodes: must be given; data.csv.edges: must be given; "),
+        (["data.files={node: 1}"], "data.files.label: must be given; data.files.nodes: must be given; "),
         (["methods=1"], "methods: unknown setting (did you mean method?)"),
         (["method={1: 2}"], "method.1: "),
         (["method="], "method: expected settings by name, e.g. {name: f2gnn}, got None"),

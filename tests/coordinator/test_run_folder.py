@@ -75,17 +75,17 @@ def test_folder_names_never_clash(tiny, tmp_path, monkeypatch):
 
 
 def test_a_new_folder_holds_the_configuration_and_the_environment(tiny, tmp_path):
-    csv = "{nodes: a.csv, edges: b c.txt, id: '1e4', label: 'no', sensitive: s, missing_label: '-1', drop: ['1', x]}"
+    files = "{nodes: a.csv, edges: b c.txt, id: '1e4', label: 'no', sensitive: s, missing_label: '-1', drop: ['1', x]}"
     config = tiny(
         tmp_path / "deep" / "er",
-        f"data={{name: csv, dir: raw, csv: {csv}}}",
+        f"data={{name: files, dir: raw, files: {files}}}",
         "engine.ports=[1,2,3]",
         "privacy={clip_norm: 1e-3, noise_multiplier: 1e-10}",
     )
     folder = RunFolder.create(config)
     opened, again = RunFolder.open(folder.path)
     assert again == config and opened.path == folder.path
-    assert isinstance(again.data.csv.nodes, Path) and isinstance(again.run.dir, Path)
+    assert isinstance(again.data.files.nodes, Path) and isinstance(again.run.dir, Path)
     assert yaml.safe_load((folder.path / "config.yaml").read_text())["federation"]["cohort"] == 3
     environment = json.loads((folder.path / "environment.json").read_text())
     assert environment["python"] == sys.version.split()[0]

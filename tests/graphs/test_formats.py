@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.config import CsvConfig, DataConfig
+from orchestrator.config import DataConfig
 from orchestrator.errors import DataError
 from orchestrator.graphs import load_graph
 from orchestrator.graphs.edges import canonical_edges
-from orchestrator.graphs.formats import read_csv, read_fair, read_german
+from orchestrator.graphs.formats import read_fair, read_german
 
 BIG = 1_170_000_000_000_000_001  # BIG and BIG + 1 are one float64
 NODES = f"""user_id,SALARY,FG%,ATL/CLE,na posteli (a),country
@@ -103,7 +103,7 @@ def test_rows_longer_than_the_header(nba):
 @pytest.mark.parametrize("file", ["nba.csv", "nba_relationship.txt"])
 def test_files_that_are_no_text(nba, file):
     (nba / file).write_bytes(b"user_id,SALARY,country\n\xff\xfe\x00")
-    with pytest.raises(DataError, match=rf"{file}: cannot be read as"):
+    with pytest.raises(DataError, match=rf"{file}: (cannot be read as|line 2 is not utf-8$)"):
         read_fair("nba", nba)
 
 
@@ -152,59 +152,6 @@ def test_bad_german_files(german, file, old, new, message):
     _replace(german, file, old, new)
     with pytest.raises(DataError, match=message):
         read_german(german)
-
-
-@pytest.fixture
-def pair(tmp_path):
-    (tmp_path / "people.csv").write_text(
-        "name,hired,sex,age,note\nNA,no,f,30,x\nann b,yes,m,31,y\n007,?,f,32,\n7,yes,m,33,z\n"
-    )
-    (tmp_path / "knows.txt").write_text("NA,ann b\n007, 7\n7,NA\n")
-    return tmp_path
-
-
-def _csv(**changes) -> CsvConfig:
-    settings = {"nodes": "people.csv", "edges": "knows.txt", "id": "name", "label": "hired", "sensitive": "sex"}
-    return CsvConfig(**{**settings, "missing_label": "?", "drop": ("note",), **changes})
-
-
-def test_csv_format(pair):
-    raw = read_csv(_csv(), pair)
-    assert raw.labels.tolist() == [0, 1, -1, 1]
-    assert raw.sensitive.tolist() == [0, 1, 0, 1]
-    assert raw.features.ravel().tolist() == [30, 31, 32, 33]
-    assert raw.edges.T.tolist() == [[0, 1], [2, 3], [3, 0]]  # ids are text: 007 is not 7
-
-
-def test_csv_numbers_are_ordered_as_numbers(pair):
-    raw = read_csv(_csv(sensitive="score", drop=("note", "sex")), _with_score(pair, ["10", "9", "9", "10"]))
-    assert raw.sensitive.tolist() == [1, 0, 0, 1]
-
-
-def _with_score(folder: Path, scores: list[str]) -> Path:
-    lines = (folder / "people.csv").read_text().splitlines()
-    columns = ["score", *scores]
-    text = "\n".join(f"{line},{extra}" for line, extra in zip(lines, columns, strict=True))
-    (folder / "people.csv").write_text(text + "\n")
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"nodes": "nobody.csv"}, r"nobody\.csv: no such file; data\.csv\.nodes must name one"),
-        ({"edges": "nothing.txt"}, r"nothing\.txt: no such file; data\.csv\.edges must name one"),
-        ({"missing_label": None}, r"column 'hired': expected two values, got 3: '\?', 'no', 'yes'"),
-        ({"sensitive": "age", "drop": ("note", "sex")}, r"column 'age': expected two values, got 4"),
-        ({"label": "note", "missing_label": None}, r"column 'note', row 3: empty; expected one of two values"),
-        ({"drop": ("note", "x")}, r"no column 'x'"),
-        ({"drop": ()}, r"column 'note', row 1: expected a finite number, got 'x'"),
-        ({"id": "sex"}, r"column 'sex': id f occurs twice, in rows 1 and 3"),
-    ],
-)
-def test_bad_csv(pair, changes, message):
-    with pytest.raises(DataError, match=message):
-        read_csv(_csv(**changes), pair)
 
 
 def test_nba_facts(real_data):

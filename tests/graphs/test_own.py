@@ -20,10 +20,14 @@ X = np.arange(24, dtype=np.float64).reshape(8, 3) / 7
 EDGES = np.array([[0, 1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7]])
 Y, S = np.array([0, 1] * 4), np.array([0, 0, 1, 1] * 2)
 IDS = list("abcdefgh")
+NUMBERED = {"label_values": ["no", "yes"], "positive": None, "protected": None}
+MEANT = {"id": "id", "label": "hired", "sensitive": "sex", "positive": "yes", "protected": "m"}
 
 
 def assert_same(first: Graph, second: Graph) -> None:
     for field in fields(Graph):
+        if field.name == "meaning":  # only tables have names
+            continue
         one, other = getattr(first, field.name), getattr(second, field.name)
         np.testing.assert_array_equal(one, other, field.name)
         assert getattr(one, "dtype", None) == getattr(other, "dtype", None)
@@ -42,7 +46,7 @@ def frames(**columns) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def from_frames(nodes, edges, **options) -> Graph:
-    return Graph.from_pandas(nodes, edges, **{"id": "id", "label": "hired", "sensitive": "sex"} | options)
+    return Graph.from_pandas(nodes, edges, **MEANT | options)
 
 
 @pytest.mark.parametrize("options", [{}, {"split": (0.25, 0.25, 0.5), "seed": 5}, {"scaling": "standardised"}])
@@ -69,8 +73,8 @@ def test_the_split_is_that_of_files_read_by_the_settings(tmp_path):
     nodes, edges = frames()
     nodes.to_csv(tmp_path / "nodes.csv", index=False)
     edges.to_csv(tmp_path / "edges.csv", index=False, header=False)
-    csv = {"nodes": "nodes.csv", "edges": "edges.csv", "id": "id", "label": "hired", "sensitive": "sex"}
-    read = load_graph(DataConfig(name="csv", dir=tmp_path, csv=csv), 31)
+    files = {"nodes": "nodes.csv", "edges": "edges.csv", **MEANT}
+    read = load_graph(DataConfig(name="files", dir=tmp_path, files=files), 31)
     assert_same(read, from_frames(nodes, edges, scaling="standardised", name="nodes"))
 
 
@@ -109,14 +113,14 @@ def test_a_node_without_label_stays_and_is_in_no_mask():
 
 def test_labels_may_have_more_values_and_numbers_are_ordered_as_such():
     grade = [1.0, 10, 2, 10, None, 1, 2, 1]  # the gap makes floats of them
-    graph = from_frames(*frames(hired=grade), sensitive=None, drop=["sex"])
+    graph = from_frames(*frames(hired=grade), sensitive=None, drop=["sex"], **NUMBERED | {"label_values": [1, 2, 10]})
     assert graph.labels.tolist() == [0, 2, 1, 2, -1, 0, 1, 0] and graph.classes == 3 and graph.sensitive is None
     assert graph.num_features == 3
 
 
 def test_a_part_numbers_values_as_the_whole_does():
     part = {"hired": ["yes"] * 8, "sex": ["m"] * 8}
-    graph = from_frames(*frames(**part), label_values=["no", "yes"], sensitive_values=["f", "m"])
+    graph = from_frames(*frames(**part), **NUMBERED, sensitive_values=["f", "m"])
     assert graph.labels.tolist() == [1] * 8 and graph.sensitive.tolist() == [1] * 8 and graph.classes == 2
     assert_same(graph, Graph.from_arrays(X, EDGES, [1] * 8, [1] * 8, classes=2))
     assert Graph.from_arrays(X, np.empty((2, 0), int), [1] * 8, classes=3).classes == 3
@@ -124,9 +128,10 @@ def test_a_part_numbers_values_as_the_whole_does():
 
 def test_numbers_of_a_column_with_a_gap_are_those_without_one():
     hired = [0, 1, 0, None, 0, 1, 0, 1]  # 0.0 and 1.0
-    graph = from_frames(*frames(hired=hired), label_values=[0, 1])
+    graph = from_frames(*frames(hired=hired), positive=1)
     assert graph.labels.tolist() == [0, 1, 0, -1, 0, 1, 0, 1]
-    assert_same(graph, from_frames(*frames(hired=[-1 if y is None else y for y in hired]), missing_label=-1))
+    whole = from_frames(*frames(hired=[-1 if y is None else y for y in hired]), missing_label=-1, positive=1)
+    assert_same(graph, whole)
 
 
 def test_whole_numbers_are_ids_as_they_are():
@@ -227,21 +232,45 @@ def test_faults_of_pyg(changes, sensitive, message):
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({}, {"label": "pay"}, "no column 'pay'; there are 'x0', 'x1', 'x2', 'id', 'hired', 'sex'"),
-        ({}, {"drop": ["x9"]}, "no column 'x9'; there are 'x0', 'x1', 'x2', 'id', 'hired', 'sex'"),
-        ({}, {"drop": ["sex"]}, "column 'sex' is named twice; expected id, label, sensitive, drop to differ"),
-        ({"id": ["a", *"abcdefg"]}, {}, "column 'id': id a occurs twice, in rows 1 and 2"),
-        ({"id": [None, *"bcdefgh"]}, {}, "column 'id', row 1: expected an id, got nan"),
-        ({"hired": "no"}, {}, "column 'hired': expected 2 to 128 values, got 1: 'no'"),
-        ({}, {"label_values": ["no", "maybe"]}, "column 'hired', row 2: 'yes'; expected one of 'no', 'maybe'"),
-        ({"sex": list("fmdfmdfm")}, {}, "column 'sex': expected two values, got 3: 'd', 'f', 'm'"),
-        ({"sex": [None, *"fmmfmff"]}, {}, "column 'sex', row 1: empty; expected one of two values"),
-        ({"x1": list("01234567x")[1:]}, {}, "column 'x1', row 8: expected a finite number, got 'x'"),
-        ({"x1": [None, *range(7)]}, {}, "column 'x1', row 1: expected a finite number, got an empty field"),
+        ({}, {"label": "pay"}, "no column 'pay', label; there are 'x0', 'x1', 'x2', 'id', 'hired', 'sex'"),
+        ({}, {"label": "Hired "}, "no column 'Hired ', label (did you mean 'hired'?)"),
+        ({}, {"drop": ["y9"]}, "no column 'y9', drop; there are 'x0', 'x1', 'x2', 'id', 'hired', 'sex'"),
+        ({}, {"drop": ["sex"]}, "column 'sex' is sensitive and drop; a column has one meaning"),
+        ({"id": ["a", *"abcdefg"]}, {}, "column 'id': id a occurs twice, in row 1 and row 2"),
+        ({"id": [None, *"bcdefgh"]}, {}, "column 'id', row 1: empty, as 1 of 8 are; expected the id of every node"),
+        ({"hired": "no"}, {"positive": None}, "column 'hired': has only 'no'; expected two values or more"),
+        (
+            {},
+            {"label_values": ["no", "maybe"], "positive": None},
+            "column 'hired': 'yes' is not among 'no', 'maybe'",
+        ),
+        (
+            {"sex": list("fmdfmdfm")},
+            {"protected": None},
+            "column 'sex': has 3 values, 'd', 'f', 'm'; protected must say which is the protected group; the others are "
+            "compared with it together",
+        ),
+        (
+            {"sex": [None, *"fmmfmff"]},
+            {},
+            "column 'sex', row 1: empty, as 1 of 8 are; expected the group of every node",
+        ),
+        (
+            {"x1": list("01234567x")[1:]},
+            {},
+            "column 'x1': 1 of 8 are no number, such as 'x' in row 8; correct them, name them in missing if they stand "
+            "for nothing, or drop it",
+        ),
+        (
+            {"x1": [None, *range(7)]},
+            {},
+            "column 'x1': 1 of 8 numbers are missing, the first in row 1; impute fills them in (mean, median, zero), or "
+            "drop it",
+        ),
         (
             {"born": pd.date_range("2000", periods=8)},
             {},
-            "column 'born': expected real numbers, got datetime64[us]",
+            "column 'born': holds dates (datetime64[us]); drop it, or write what matters of them as a number",
         ),
     ],
 )
@@ -255,9 +284,10 @@ def test_faults_of_an_edge_table():
     nodes, edges = frames()
     numbered = nodes.assign(id=range(8))
     for table, links, message in (
-        (nodes, edges.assign(weight=1), "expected two columns of node ids, got 'from', 'to', 'weight'; choose two"),
-        (nodes, edges.replace("h", "z"), "column 'to', row 7: 'z' is no node's id"),
-        (numbered, edges, "column 'from', row 1: 'a' is no node's id; ids of nodes are int, this is str"),
+        (nodes, edges.assign(weight=1), "beside two ids there is also 'weight'; no network here sees weights"),
+        (nodes, edges[["from"]], "expected two columns of node ids, got 'from'"),
+        (nodes, edges.replace("h", "z"), "row 7: id z is not in the table of nodes; 1 of 7 edges have such an end"),
+        (numbered, edges, "row 1: id a is not in the table of nodes; 7 of 7 edges have such an end"),
     ):
         with pytest.raises(DataError) as caught:
             from_frames(table, links)
