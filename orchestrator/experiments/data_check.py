@@ -60,14 +60,17 @@ def check_data(
         ConfigError: a layer of settings cannot be read.
     """
     given = merged_layers(presets, file, overrides)
-    faults, asked = Faults(), copy.deepcopy(given)
+    faults, asked, labels = Faults(), copy.deepcopy(given), ""
     if files:
         try:
-            asked = _guess(files, given)
+            asked, labels = _guess(files, given)
         except DataError as error:
             faults.take(error)
             return DataCheck(faults.lines, {}, "")
     own = (asked.get("data") or {}).get("name") == "files"
+    if labels:
+        faults.add(f"data.files.label: must be given; {labels}")
+        return DataCheck(faults.lines, {}, "")
     reading, tree, undecided = _read(asked, faults) if own else (None, asked, {})
     if own and reading is None:
         return DataCheck(faults.lines, {}, "", undecided)
@@ -92,11 +95,11 @@ def check_data(
     return DataCheck(faults.lines, document, _yaml(tree, undecided) if changed else "", undecided)
 
 
-def _guess(files: Sequence[Path], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given, upon what can be guessed."""
+def _guess(files: Sequence[Path], given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """What is given, upon what can be guessed; and which columns may be the label, where none is called so."""
     section = given.get("data") if isinstance(given.get("data"), Mapping) else {}
     said = section.get("files") if isinstance(section.get("files"), Mapping) else {}
-    columns, folder = guessed(files, said)
+    columns, folder, labels = guessed(files, said)
     tree: dict[str, Any] = {"data": {"name": "files", "files": columns}}
     if folder is not None:
         tree["data"]["dir"] = str(folder)
@@ -105,7 +108,7 @@ def _guess(files: Sequence[Path], given: Mapping[str, Any]) -> dict[str, Any]:
     described = tree["data"]["files"]
     if isinstance(described, Mapping) and (described.get("client") or described.get("client_folders")):
         tree.setdefault("clients", {}).setdefault("partition", "given")
-    return tree
+    return tree, "" if "label" in described else labels
 
 
 def _read(tree: dict[str, Any], faults: Faults) -> tuple[Reading | None, dict[str, Any], dict[str, Choice]]:
@@ -134,7 +137,8 @@ def _read(tree: dict[str, Any], faults: Faults) -> tuple[Reading | None, dict[st
 def _partition(tree: Mapping[str, Any]) -> dict[str, Any]:
     """What else the settings of files must fit."""
     clients = tree.get("clients")
-    return {"clients": {"partition": clients["partition"]}} if isinstance(clients, Mapping) and clients else {}
+    partition = clients.get("partition") if isinstance(clients, Mapping) else None
+    return {"clients": {"partition": partition, "count": 1}, "federation": {"cohort": 1}} if partition else {}
 
 
 def _mended(described: dict[str, Any], cures: Mapping[str, Any], undecided: dict[str, Choice]) -> bool:

@@ -219,11 +219,10 @@ def resolved(
         if len(unknown) and config.unknown_ends == "refuse":
             first = int(unknown[0])
             end = 0 if ends[0, first] < 0 else 1
-            faults.add(
-                f"{table.source}: {table.unit} {table.lines[first]}: id {table.ends[end][first][:80]} is not in {ids}; "
-                f"{len(unknown)} of {ends.shape[1]} edges have such an end{_hint(table, known, config)}; data.files.unknown_ends: skip leaves such edges out",
-                unknown_ends="skip",
-            )
+            where = f"{table.source}: {table.unit} {table.lines[first]}: id {table.ends[end][first][:80]}"
+            count = f"{len(unknown)} of {ends.shape[1]} edges have such an end{_hint(table, known, config)}"
+            cure = "data.files.unknown_ends: skip leaves such edges out"
+            faults.add(f"{where} is not in {ids}; {count}; {cure}", unknown_ends="skip")
             refused = True
         read += ends.shape[1]
         skipped += len(unknown)
@@ -252,13 +251,12 @@ def _indices(column: Sequence[str], owner: str | None, known: Mapping[Hashable, 
 
 def _hint(table: EdgeTable, known: Mapping[Hashable, Any], config: ColumnsConfig) -> str:
     """What a frequent mistake is recognised by."""
-    first = [column[0] for column in table.ends]
-    if table.unit == "line" and table.lines[0] == 1 and not any(_is_known(text, known) for text in first):
-        return "; if line 1 is a header, data.files.source and target name its columns"
     count = len(set(known.values()))
     if config.id is None and str(count) in (*table.ends[0], *table.ends[1]) and str(count) not in known:
         return "; rows are counted from 0, and these may count from 1: give the nodes a column of ids"
-    bare = {str(node).lstrip("0") for node in known if str(node).startswith("0")}
-    if bare and any(text in bare for column in table.ends for text in column):
+    bare = {str(node).lstrip("0") for node in known if str(node).startswith("0")} - {""}
+    if any(text in bare for column in table.ends for text in column):
         return "; ids are compared as text, so 7 is not 007"
+    if table.unit == "line" and not any(_is_known(column[0], known) or _is_number(column[0]) for column in table.ends):
+        return f"; if line {table.lines[0]} is a header, data.files.source and target name its columns"
     return ""

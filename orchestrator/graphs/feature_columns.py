@@ -149,7 +149,7 @@ def _complaint(table: Table, column: str, wrong: np.ndarray, decimal: str) -> tu
 
 def _is_large(text: str) -> bool:
     try:
-        return not abs(float(text)) <= np.finfo(np.float32).max and text.strip("+-").lower() != "nan"
+        return not abs(float(text)) <= float(np.finfo(np.float32).max) and text.strip("+-").lower() != "nan"
     except ValueError:
         return False
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from orchestrator.errors import DataError
 from orchestrator.graphs.cells import as_text, whole
-from orchestrator.graphs.faults import Choice, DataFaults
+from orchestrator.graphs.faults import DataFaults
 from orchestrator.graphs.own_files import GRAPHS, PARQUET, TEXT, read_node_table
 from orchestrator.graphs.text_files import decoded, listed, separator_of
 
@@ -28,8 +28,9 @@ _SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "te
 _EDGES = re.compile(r"edge|link|relation|adj|graph|knows|contact|pairs|network|follow|friend", re.IGNORECASE)
 
 
-def guessed(files: Sequence[Path], given: Mapping[str, Any]) -> tuple[dict[str, Any], Path | None]:
-    """Settings of ``data.files`` for files whose columns nobody has described, and the folder ``data.dir``.
+def guessed(files: Sequence[Path], given: Mapping[str, Any]) -> tuple[dict[str, Any], Path | None, str]:
+    """Settings of ``data.files`` for files whose columns nobody has described, the folder ``data.dir``, and what may be
+    the label where no column is called so.
 
     Args:
         files: a graph; a table of nodes and a list of edges in any order; or a folder that holds these, or that holds
@@ -63,13 +64,14 @@ def guessed(files: Sequence[Path], given: Mapping[str, Any]) -> tuple[dict[str, 
     else:
         names = listed([path.name for path in files]) or "nothing"
         raise DataError(f"expected a graph, or a table of nodes and a list of edges, got {names}")
-    first = nodes
     if folder is not None:
         home = nodes.parent if found else folder
         found |= {"nodes": str(nodes.relative_to(home)), "edges": edges and str(edges.relative_to(home))}
     else:
         found |= {"nodes": str(nodes), "edges": edges and str(edges)}
-    return {**found, **_columns(_frame(first, given), edges, given, "client_folders" in found)}, folder
+    frame = _frame(nodes, given)
+    columns = _columns(frame, edges, given, "client_folders" in found)
+    return {**found, **columns}, folder, _labels(frame)
 
 
 def _readable(folder: Path) -> list[Path]:
@@ -131,6 +133,7 @@ def _fits(role: str, texts: Sequence[str]) -> bool:
     return 2 <= len(values) <= max(2, len(texts) // 2)
 
 
-def possible_labels(frame: pd.DataFrame) -> Choice:
+def _labels(frame: pd.DataFrame) -> str:
     """Columns of two values, of which one may be the label."""
-    return Choice(str(column) for column in frame.columns if len({*as_text(frame[column])} - {""}) == 2)
+    two = [str(column) for column in frame.columns if len({*as_text(frame[column])} - {""}) == 2]
+    return f"columns of two values are {listed(two)}" if two else f"there are {listed(list(frame.columns), 20)}"

@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.graphs.edges import canonical_edges
 from orchestrator.graphs.graph import Graph
+from tests.graphs.own_data import load, write
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +27,12 @@ def make_graph():
         )
 
     return build
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """The graph of `own_data`, read from files in a folder of their own."""
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    write(folder)
+    return load(folder)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
-from orchestrator.config import DataConfig
+import numpy as np
+import pandas as pd
+import pytest
+
+from orchestrator.config import load_config
+from orchestrator.errors import DataError
 from orchestrator.graphs import load_graph
+from orchestrator.graphs.faults import DataFaults
 from orchestrator.graphs.graph import Graph
 
 NODES = [("id", "age", "bmi", "sex", "hired")] + [
@@ -22,7 +29,7 @@ def lines(rows, separator: str = ",") -> str:
 
 def column(name: str, values, rows=NODES) -> list[tuple[str, ...]]:
     """The table with one more column, or with another one of this name."""
-    header, *body = rows
+    header = rows[0]
     place = header.index(name) if name in header else len(header)
     return [(*row[:place], value, *row[place + 1 :]) for row, value in zip(rows, (name, *values), strict=True)]
 
@@ -36,4 +43,35 @@ def write(folder: Path, nodes=NODES, edges=EDGES) -> None:
 
 
 def load(folder: Path, nodes_kept=None, **settings) -> Graph:
-    return load_graph(DataConfig(name="files", dir=folder, nodes=nodes_kept, files=MEANT | settings), 31)
+    data = {"name": "files", "dir": str(folder), "nodes": nodes_kept, "files": MEANT | settings}
+    given = "client" in settings or "client_folders" in settings
+    return load_graph(load_config().changed(data=data, clients={"partition": "given" if given else "ego"}).data, 31)
+
+
+HEADER, *BODY = NODES
+FRAME = pd.DataFrame(BODY, columns=HEADER).astype({"age": int, "bmi": float})
+LINKS = np.array([[int(end[1:]) for end in edge] for edge in EDGES]).T
+PLACE = {f"p{k}": k for k in range(12)}
+
+
+def faults(folder, **changes) -> tuple[str, ...]:
+    with pytest.raises(DataError) as caught:
+        load(folder, **changes)
+    assert "\n" not in str(caught.value)
+    return caught.value.lines if isinstance(caught.value, DataFaults) else (str(caught.value),)
+
+
+def same(folder, plain, **changes) -> Graph:
+    graph = load(folder, **changes)
+    for field in fields(Graph):
+        if field.name not in ("meaning", "name"):
+            np.testing.assert_array_equal(getattr(graph, field.name), getattr(plain, field.name), field.name)
+    return graph
+
+
+X = FRAME[["age", "bmi"]].to_numpy()
+Y, SEX = (FRAME.hired == "yes").to_numpy(int), (FRAME.sex == "f").to_numpy(int)
+IN_ONE = {"edges": None, "id": None, "label": "y", "sensitive": "sex", "positive": None, "protected": None}
+
+
+TRIPLES = [(*edge, "0.5") for edge in EDGES]

@@ -247,8 +247,8 @@ def test_faults_of_pyg(changes, sensitive, message):
         (
             {"sex": list("fmdfmdfm")},
             {"protected": None},
-            "column 'sex': has 3 values, 'd', 'f', 'm'; protected must say which is the protected group; the others are "
-            "compared with it together",
+            "column 'sex': has 3 values, 'd', 'f', 'm'; protected must say which is the protected group; the others "
+            "are compared with it together",
         ),
         (
             {"sex": [None, *"fmmfmff"]},
@@ -264,8 +264,8 @@ def test_faults_of_pyg(changes, sensitive, message):
         (
             {"x1": [None, *range(7)]},
             {},
-            "column 'x1': 1 of 8 numbers are missing, the first in row 1; impute fills them in (mean, median, zero), or "
-            "drop it",
+            "column 'x1': 1 of 8 numbers are missing, the first in row 1; impute fills them in (mean, median, zero), "
+            "or drop it",
         ),
         (
             {"born": pd.date_range("2000", periods=8)},
