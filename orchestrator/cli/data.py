@@ -122,10 +122,9 @@ def _column_table(columns: Mapping[str, Any]) -> Table:
     table.add_row("(row number)" if columns["id"] is None else columns["id"], "id", "")
     for role in ("label", "sensitive"):
         if (described := columns[role]) is not None:
-            kinds = {"label": {-1: "unknown", 1: "1 (positive)"}, "sensitive": {1: "1 (protected)"}}[role]
-            if role == "label" and max(value["code"] or 0 for value in described["values"]) > 1:
-                kinds = {-1: "unknown"}
-            kinds |= {None: "undecided"}
+            several = role == "label" and max(value["code"] or 0 for value in described["values"]) > 1
+            kinds: dict[int | None, str] = {None: "undecided", -1: "unknown"}
+            kinds |= {} if several else {1: "1 (positive)" if role == "label" else "1 (protected)"}
             shown = (
                 f"{', '.join(map(repr, value['values'][:5])) or 'empty'} → {kinds.get(value['code'], value['code'])}: "
                 f"{value['nodes']} nodes"

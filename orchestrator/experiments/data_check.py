@@ -97,9 +97,9 @@ def check_data(
 
 def _guess(files: Sequence[Path], given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """What is given, upon what can be guessed; and which columns may be the label, where none is called so."""
-    section = given.get("data") if isinstance(given.get("data"), Mapping) else {}
-    said = section.get("files") if isinstance(section.get("files"), Mapping) else {}
-    columns, folder, labels = guessed(files, said)
+    section = given.get("data")
+    said = section.get("files") if isinstance(section, Mapping) else None
+    columns, folder, labels = guessed(files, said if isinstance(said, Mapping) else {})
     tree: dict[str, Any] = {"data": {"name": "files", "files": columns}}
     if folder is not None:
         tree["data"]["dir"] = str(folder)
@@ -113,7 +113,7 @@ def _guess(files: Sequence[Path], given: Mapping[str, Any]) -> tuple[dict[str, A
 
 def _read(tree: dict[str, Any], faults: Faults) -> tuple[Reading | None, dict[str, Any], dict[str, Choice]]:
     """The files, by these settings or, after their faults are noted, by those that mend them."""
-    tree, undecided = copy.deepcopy(tree), {}
+    tree, undecided = copy.deepcopy(tree), dict[str, Choice]()
     for _ in range(_ROUNDS):
         try:
             data = validated({"data": tree["data"]} | _partition(tree)).data

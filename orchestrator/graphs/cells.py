@@ -30,8 +30,9 @@ def whole(text: str) -> str:
 def _written(value: Any) -> str:
     if isinstance(value, str):
         return value.strip()
-    if isinstance(value, float | np.floating) and float(value).is_integer() and abs(value) <= _EXACT:
-        return str(int(value))
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        return str(int(number)) if number.is_integer() and abs(number) <= _EXACT else str(value)
     return str(value)
 
 

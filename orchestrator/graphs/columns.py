@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 
 from orchestrator.config import ColumnsConfig
 from orchestrator.graphs.cells import as_text, closest, in_order, meant, whole
@@ -17,40 +16,12 @@ from orchestrator.graphs.cleaning import MISSING
 from orchestrator.graphs.faults import Choice, Faults
 from orchestrator.graphs.feature_columns import read_feature_columns
 from orchestrator.graphs.meaning import Meaning
+from orchestrator.graphs.node_table import Table
 from orchestrator.graphs.text_files import listed
 
-__all__ = ["Columns", "Table", "read_columns"]
+__all__ = ["Columns", "read_columns"]
 
 _SPLIT = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"), "test": ("test", "testing")}
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of nodes, from one or several files of equal columns.
-
-    Attributes:
-        frame: a row a node.
-        parts: for each file its name and how many rows it has, in the order of the rows.
-        ids: of the nodes, where they are no column, such as in GraphML; None: rows are counted from 0.
-        owners: the client of each row, where files belong to clients.
-    """
-
-    frame: pd.DataFrame = field(repr=False)
-    parts: tuple[tuple[str, int], ...]
-    ids: list[str] | None = field(default=None, repr=False)
-    owners: list[str] | None = field(default=None, repr=False)
-
-    @property
-    def source(self) -> str:
-        return self.parts[0][0] if len(self.parts) == 1 else f"{self.parts[0][0]} and {len(self.parts) - 1} more"
-
-    def row(self, index: int) -> str:
-        """``row 7``, counted from 1 below the header, of the file that holds it."""
-        for source, count in self.parts:
-            if index < count:
-                return f"row {index + 1}" + (f" of {source}" if len(self.parts) > 1 else "")
-            index -= count
-        raise IndexError(index)
 
 
 @dataclass(frozen=True)
@@ -157,9 +128,9 @@ def _check_names(table: Table, config: ColumnsConfig, faults: Faults) -> set[str
                     f"{table.source}: no column {name!r}, data.files.{role}{meant(name, columns)}{there}", **cures
                 )
     roles: dict[str, list[str]] = {}
-    for role, name in single.items():
-        if name is not None:
-            roles.setdefault(name, []).append(role)
+    for role, given in single.items():
+        if given is not None:
+            roles.setdefault(given, []).append(role)
     for role, names in several.items():
         for name in names:
             # A group may be used as a feature where that is said.
@@ -189,8 +160,9 @@ def _ids(table: Table, config: ColumnsConfig, faults: Faults) -> dict[Hashable, 
         more = f", and so do others, in {len(twice)} rows altogether" if len(twice) > 1 else ""
         first, again = table.row(rows[ids[twice[0]]]), table.row(twice[0])
         faults.add(f"{where}: id {ids[twice[0]]} occurs twice, in {first} and {again}{more}")
-    for node, row in list(rows.items()):
-        owner, slash, own = str(node).partition("/") if table.owners is not None else ("", "", str(node))
+    for known, row in list(rows.items()):
+        node = str(known)
+        owner, slash, own = node.partition("/") if table.owners is not None else ("", "", node)
         rows.setdefault(f"{owner}{slash}{whole(own)}", row)
     return rows
 

@@ -99,13 +99,14 @@ def read_edge_list(
     separator = next((mark for mark in "\t;,|" if mark in found[0][1]), " ")
     rows = _fields(found, separator)
     _, first = head = next(rows)
-    chosen: tuple[int, int] | None = (0, 1)
+    chosen = 0, 1
     names: list[str] = []
     if config.source is not None or config.target is not None or _is_header(first, known):
         names = first
-        chosen = _ends(names, config, str(path), faults)
-        if chosen is None:
+        named = _ends(names, config, str(path), faults)
+        if named is None:
             return None
+        chosen = named
     else:
         rows = iter([head, *rows])
     ignored, needed = config.edge_attributes == "ignore", max(chosen) + 1
@@ -136,7 +137,10 @@ def read_edge_list(
 def _fields(lines: Sequence[tuple[int, str]], separator: str) -> Iterator[tuple[int, list[str]]]:
     for number, line in lines:
         if '"' in line:
-            fields = next(csv.reader([line], delimiter=separator, skipinitialspace=True))
+            try:
+                fields = next(csv.reader([line], delimiter=separator, skipinitialspace=True))
+            except csv.Error:  # a field longer than any id
+                fields = []
             yield number, [field.strip() for field in fields]
         else:
             yield number, line.split() if separator == " " else [field.strip() for field in line.split(separator)]

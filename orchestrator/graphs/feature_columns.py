@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,10 +13,8 @@ import pandas as pd
 from orchestrator.config import ColumnsConfig
 from orchestrator.graphs.cells import as_numbers, as_text, in_order, missing_cells
 from orchestrator.graphs.faults import Faults
+from orchestrator.graphs.node_table import Table
 from orchestrator.graphs.text_files import listed
-
-if TYPE_CHECKING:
-    from orchestrator.graphs.columns import Table
 
 __all__ = ["Features", "read_feature_columns"]
 

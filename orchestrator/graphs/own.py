@@ -154,8 +154,9 @@ class OwnData:
         Raises:
             DataError: as `from_arrays`, with everything that is wrong with the tables.
         """
-        from orchestrator.graphs.columns import Table, read_columns  # with pandas, which takes long to import
+        from orchestrator.graphs.columns import read_columns  # with pandas, which takes long to import
         from orchestrator.graphs.edge_tables import edge_frame, resolved
+        from orchestrator.graphs.node_table import Table
 
         if isinstance(split, str):
             options["split"] = split

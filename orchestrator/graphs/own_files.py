@@ -21,11 +21,12 @@ import pandas as pd
 from orchestrator.config import ColumnsConfig, FilesConfig
 from orchestrator.errors import DataError
 from orchestrator.graphs.cells import as_text
-from orchestrator.graphs.columns import Columns, Table, read_columns
+from orchestrator.graphs.columns import Columns, read_columns
 from orchestrator.graphs.edge_tables import EdgeTable, Resolved, edge_frame, read_edge_list, resolved
 from orchestrator.graphs.edges import canonical_edges
 from orchestrator.graphs.faults import Faults
 from orchestrator.graphs.graph_files import SPLIT_COLUMN, read_graphml, read_npz, read_pyg
+from orchestrator.graphs.node_table import Table
 from orchestrator.graphs.tables import RawGraph
 from orchestrator.graphs.text_files import check_header, listed, read_text_table
 
@@ -227,8 +228,7 @@ def _edge_tables(
         except DataError as error:
             faults.take(error)
         if edges is not None:
-            own = EdgeTable(edges.ends, edges.lines, edges.unit, edges.attributes, edges.source, edges.reading, owner)
-            found.append(own)
+            found.append(replace(edges, owner=owner))
     return tuple(found)
 
 

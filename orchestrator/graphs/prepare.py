@@ -68,7 +68,8 @@ def prepare_graph(
     scaled = (standardised if features == "standardised" else row_normalised)(raw.features[kept], raw.name)
     owner = None if raw.owner is None else raw.owner[kept]
     meaning = _still_meant(raw, kept, scaled.shape[1], loss)
-    return Graph(scaled, edges, labels, sensitive, *masks, raw.name, raw.classes, owner, meaning)
+    train, val, test = masks
+    return Graph(scaled, edges, labels, sensitive, train, val, test, raw.name, raw.classes, owner, meaning)
 
 
 def _still_meant(raw: RawGraph, kept: np.ndarray, features: int, loss: str) -> Meaning:

@@ -20,8 +20,12 @@ __all__ = ["SEPARATORS", "check_header", "decoded", "listed", "read_text_table",
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "blanks"}
 """What may stand between two cells, and how messages call it."""
 
-_MARKS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"))
-_MARKS += ((codecs.BOM_UTF16_BE, "utf-16"),)
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),  # begins as UTF-16's does
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 
 
 def listed(items: Collection[object], most: int = 5) -> str:
