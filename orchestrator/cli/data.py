@@ -91,6 +91,8 @@ def _tell(found: DataCheck) -> None:
         say(f"{file['file']}: {file['holds']}")
     if "columns" in document:
         say(_column_table(document["columns"]))
+        if document["columns"]["sensitive"] is None:
+            say("no sensitive attribute, so fairness is not measured; data.files.sensitive names its column")
         say("edges: " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in document["edges"].items()))
     if "graph" in document:
         graph = document["graph"]
@@ -119,7 +121,7 @@ def _tell(found: DataCheck) -> None:
 
 def _column_table(columns: Mapping[str, Any]) -> Table:
     table = Table("column", "is", "", show_header=True)
-    table.add_row("(row number)" if columns["id"] is None else columns["id"], "id", "")
+    table.add_row(columns["id"], "id", "")
     for role in ("label", "sensitive"):
         if (described := columns[role]) is not None:
             several = role == "label" and max(value["code"] or 0 for value in described["values"]) > 1

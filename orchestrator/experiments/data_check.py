@@ -19,6 +19,7 @@ from orchestrator.graphs import MISSING, Graph, client_graphs, describe_graph, l
 from orchestrator.graphs.faults import Choice, DataFaults, Faults
 from orchestrator.graphs.guess import guessed
 from orchestrator.graphs.own_files import Reading, read_files
+from orchestrator.graphs.text_files import listed
 from orchestrator.methods import create
 
 __all__ = ["DataCheck", "check_data"]
@@ -60,7 +61,7 @@ def check_data(
         ConfigError: a layer of settings cannot be read.
     """
     given = merged_layers(presets, file, overrides)
-    faults, asked, labels = Faults(), copy.deepcopy(given), ""
+    faults, asked, labels = Faults(), copy.deepcopy(given), Choice()
     if files:
         try:
             asked, labels = _guess(files, given)
@@ -69,9 +70,11 @@ def check_data(
             return DataCheck(faults.lines, {}, "")
     own = (asked.get("data") or {}).get("name") == "files"
     if labels:
-        faults.add(f"data.files.label: must be given; {labels}")
-        return DataCheck(faults.lines, {}, "")
+        faults.add(f"data.files.label: must be given; columns of two values are {listed(labels)}", label=labels)
+        asked["data"]["files"]["label"] = labels[-1]  # any, so that the rest can be looked at
     reading, tree, undecided = _read(asked, faults) if own else (None, asked, {})
+    if labels:
+        undecided = {"label": labels, **undecided}
     if own and reading is None:
         return DataCheck(faults.lines, {}, "", undecided)
     if reading is not None and files:
@@ -95,7 +98,7 @@ def check_data(
     return DataCheck(faults.lines, document, _yaml(tree, undecided) if changed else "", undecided)
 
 
-def _guess(files: Sequence[Path], given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _guess(files: Sequence[Path], given: Mapping[str, Any]) -> tuple[dict[str, Any], Choice]:
     """What is given, upon what can be guessed; and which columns may be the label, where none is called so."""
     section = given.get("data")
     said = section.get("files") if isinstance(section, Mapping) else None
@@ -108,7 +111,7 @@ def _guess(files: Sequence[Path], given: Mapping[str, Any]) -> tuple[dict[str, A
     described = tree["data"]["files"]
     if isinstance(described, Mapping) and (described.get("client") or described.get("client_folders")):
         tree.setdefault("clients", {}).setdefault("partition", "given")
-    return tree, "" if "label" in described else labels
+    return tree, Choice() if isinstance(described, Mapping) and "label" in described else labels
 
 
 def _read(tree: dict[str, Any], faults: Faults) -> tuple[Reading | None, dict[str, Any], dict[str, Choice]]:
@@ -187,7 +190,8 @@ def _yaml(tree: Mapping[str, Any], undecided: Mapping[str, Choice]) -> str:
     text = dump(shown)
     for setting, values in undecided.items():
         choice = ", ".join(map(repr, values[:10])) + (", ..." if len(values) > 10 else "")
-        text = text.replace(f"{setting}: {_UNDECIDED}\n", f"{setting}: {_UNDECIDED}  # one or more of {choice}\n")
+        kind = "one of" if setting == "label" else "one or more of"
+        text = text.replace(f"{setting}: {_UNDECIDED}\n", f"{setting}: {_UNDECIDED}  # {kind} {choice}\n")
     return text
 
 
@@ -229,7 +233,7 @@ def _columns(reading: Reading, undecided: Mapping[str, Choice]) -> dict[str, Any
     config, columns = reading.config, reading.columns
     label = columns.label
     facts: dict[str, Any] = {
-        "id": config.id,
+        "id": config.id or ("(row number)" if reading.table.ids is None else "(ids of the file)"),
         "label": {"column": config.label, "values": _values(label.values, label.codes, "positive" in undecided)},
         "sensitive": None,
         "client": config.client,

@@ -11,7 +11,7 @@ import pandas as pd
 
 from orchestrator.errors import DataError
 from orchestrator.graphs.cells import as_text, whole
-from orchestrator.graphs.faults import DataFaults
+from orchestrator.graphs.faults import Choice, DataFaults
 from orchestrator.graphs.own_files import GRAPHS, PARQUET, TEXT, read_node_table
 from orchestrator.graphs.text_files import decoded, listed, separator_of
 
@@ -28,7 +28,7 @@ _SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "te
 _EDGES = re.compile(r"edge|link|relation|adj|graph|knows|contact|pairs|network|follow|friend", re.IGNORECASE)
 
 
-def guessed(files: Sequence[Path], given: Mapping[str, Any]) -> tuple[dict[str, Any], Path | None, str]:
+def guessed(files: Sequence[Path], given: Mapping[str, Any]) -> tuple[dict[str, Any], Path | None, Choice]:
     """Settings of ``data.files`` for files whose columns nobody has described, the folder ``data.dir``, and what may be
     the label where no column is called so.
 
@@ -71,7 +71,7 @@ def guessed(files: Sequence[Path], given: Mapping[str, Any]) -> tuple[dict[str, 
         found |= {"nodes": str(nodes), "edges": edges and str(edges)}
     frame = _frame(nodes, given)
     columns = _columns(frame, edges, given, "client_folders" in found)
-    return {**found, **columns}, folder, _labels(frame)
+    return {**found, **columns}, folder, _labels(frame, {**given, **columns})
 
 
 def _readable(folder: Path) -> list[Path]:
@@ -119,6 +119,9 @@ def _columns(frame: pd.DataFrame, edges: Path | None, given: Mapping[str, Any], 
                 found[role] = str(column)
                 taken.add(column)
                 break
+    if "id" not in found and "id" not in given and edges is not None:
+        named = _named_by(edges, frame, given)
+        found |= {} if named is None else {"id": named}
     return found
 
 
@@ -133,7 +136,28 @@ def _fits(role: str, texts: Sequence[str]) -> bool:
     return 2 <= len(values) <= max(2, len(texts) // 2)
 
 
-def _labels(frame: pd.DataFrame) -> str:
-    """Columns of two values, of which one may be the label."""
-    two = [str(column) for column in frame.columns if len({*as_text(frame[column])} - {""}) == 2]
-    return f"columns of two values are {listed(two)}" if two else f"there are {listed(list(frame.columns), 20)}"
+def _labels(frame: pd.DataFrame, taken: Mapping[str, Any]) -> Choice:
+    """Columns of two values that mean nothing else, of which one may be the label."""
+    free = [column for column in frame.columns if column not in taken.values()]
+    return Choice(str(column) for column in free if len({*as_text(frame[column])} - {""}) == 2)
+
+
+def _named_by(edges: Path, frame: pd.DataFrame, given: Mapping[str, Any]) -> str | None:
+    """The column whose values are the ends of the first edges."""
+    try:
+        if edges.suffix.lower() in PARQUET:
+            ends = {
+                text for _, column in read_node_table(edges, "utf-8", None).head(20).items() for text in as_text(column)
+            }
+        else:
+            lines = decoded(edges, str(given.get("encoding", "utf-8"))).splitlines()[:20]
+            ends = {text for line in lines if line[:1] not in "#%" for text in re.split(r"[\s,;|\"]+", line) if text}
+    except DataError:
+        return None
+    for column in frame.columns:
+        texts = as_text(frame[column])
+        values = {*texts, *map(whole, texts)}
+        known = sum(whole(end) in values or end in values for end in ends)
+        if len({*texts}) == len(texts) and ends and 2 * known >= len(ends):
+            return str(column)
+    return None

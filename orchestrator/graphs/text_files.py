@@ -121,7 +121,9 @@ def read_text_table(path: Path, text: Collection[str] | None, encoding: str, dec
                 skipinitialspace=True,
             )
     except pd.errors.ParserWarning:
-        raise DataError(f"{path}: rows have more fields than the header has columns") from None
+        raise DataError(
+            f"{path}: rows have more fields than the header has columns; R's row names need row.names=FALSE"
+        ) from None
     except ValueError as error:  # pandas' ParserError is one
         kind, reason = SEPARATORS[separator][:-1], " ".join(str(error).split())
         raise DataError(f"{path}: cannot be read as a {kind}-separated table: {reason}") from None
@@ -138,7 +140,7 @@ def _from_the_header_on(content: str) -> tuple[str, str | None]:
     Above may stand comments, which have other separators than the header, and Excel's ``sep=;``.
     """
     separator = None
-    lines = content.lstrip("\r\n \t").splitlines(keepends=True)
+    lines = content.splitlines(keepends=True)
     for number, line in enumerate(lines):
         below = next((later for later in lines[number + 1 :] if later.strip()), "")
         if match := re.fullmatch(r"sep=(.)\s*", line):

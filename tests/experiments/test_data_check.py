@@ -119,7 +119,15 @@ def test_files_that_are_not_a_graph(pair, tmp_path, names, told):
 
 def test_a_label_that_nothing_is_called_is_asked_for(pair):
     found = check_data(pair([(*NODES[0][:-1], "ok"), *NODES[1:]]))
-    assert found.faults == ("data.files.label: must be given; columns of two values are 'sex', 'ok'",)
+    assert found.faults[0] == "data.files.label: must be given; columns of two values are 'ok'"
+    assert found.undecided["label"] == ("ok",) and "label: CHOOSE  # one of 'ok'" in found.proposal
+
+
+def test_ids_are_found_by_the_edges(pair):
+    rows = [("Fallnummer", *NODES[0][1:]), *NODES[1:]]
+    assert check_data(pair(rows)).document["columns"]["id"] == "Fallnummer"
+    found = check_data(pair([row[1:] for row in NODES], [(u[1:], v[1:]) for u, v in EDGES]))
+    assert found.document["columns"]["id"] == "(row number)" and len(found.faults) == 2
 
 
 def test_settings_alone_are_checked_too(pair, tmp_path):

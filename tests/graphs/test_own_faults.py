@@ -33,6 +33,7 @@ from tests.graphs.own_data import (
         ("id,age,bmi,sex,  ", "column 5 has no name"),
         ("id,age,age,sex,hired", "columns 2 and 3 are all called 'age'; expected different names"),
         ("id,age, age ,sex,hired", "columns 2 and 3 are all called 'age'"),
+        ("\tage\tsex\thired", "column 1 has no name; name it in the header, or write the file without row numbers"),
         ("0,0,0.1,sex,hired", "columns 1 and 2 are all called '0'"),  # pandas makes 0.1 of the second
     ],
 )
