@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from orchestrator.experiments.data_check import check_data
 from tests.graphs.own_data import EDGES, LINKS, NODES, SEX, X, Y, column, lines, write
+from tests.graphs.test_random_files import NAMES, TABLES
 
 
 def _proposal(found, folder, **chosen):
@@ -147,3 +152,14 @@ def test_a_loss_is_noted(pair):
     kept = "kept 9 of 12 nodes (largest component; data.nodes: all keeps them)"
     assert found.faults == () and found.document["graph"]["notes"] == [kept]
     assert found.document["graph"]["components"] == {"count": 1, "largest": 9, "isolated_nodes": 0}
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(header=st.lists(NAMES, max_size=5), rows=TABLES, edges=TABLES, separator=st.sampled_from([",", ";", "\t"]))
+def test_random_files_end_in_a_list_of_faults(tmp_path, header, rows, edges, separator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for nodes in (lines([header, *rows], separator), lines(NODES, separator)):
+            write(tmp_path, nodes, lines(edges, separator))
+            found = check_data([tmp_path / "nodes.csv", tmp_path / "edges.csv"])
+            assert found.faults and not any("\n" in line for line in found.faults)
