@@ -11,6 +11,7 @@ from pydantic import Field, SerializeAsAny, ValidationError, field_validator, mo
 from orchestrator.config.faults import in_one_line
 from orchestrator.config.merging import lay
 from orchestrator.config.method import DEFAULT_METHOD, MethodSettings, settings_class
+from orchestrator.config.own_files import FilesConfig
 from orchestrator.config.section import Section
 from orchestrator.config.sections import (
     ClientsConfig,
@@ -162,6 +163,8 @@ def _absolute(section: Any, base: Path) -> Any:
     changed: dict[str, Any] = {}
     for name in type(section).model_fields:
         value = getattr(section, name)
+        if isinstance(value, FilesConfig) and value.client_folders:
+            continue  # names of files in each client's folder
         if isinstance(value, Path):
             changed[name] = base / value
         elif isinstance(value, Section):
