@@ -1,6 +1,7 @@
 """The run folder: resolved configuration, environment, metrics, costs, checkpoint, model.
 
     config.yaml  environment.json  metrics.jsonl  metrics.csv  costs.csv  weights.csv  model.pt  *.png
+    models/client-7.pt              instead of model.pt, where every client has a model of its own
     checkpoint/state.npz            round, released model, clip bound, and which client file counts
     checkpoint/client-7-round-12.npz
     checkpoint/privacy.json         what has been released so far, written before each release
@@ -107,6 +108,10 @@ class RunFolder:
     @property
     def state_dir(self) -> Path:
         return self.path / "checkpoint"
+
+    def model(self, client: int | None = None) -> Path:
+        """Where the trained model stands, or that of a client, once training has ended."""
+        return self.path / "model.pt" if client is None else self.path / "models" / f"client-{client}.pt"
 
     def append(self, record: Mapping[str, Any], costs: Mapping[str, Any]) -> None:
         """Add one round's metrics (nested; JSON) and costs (flat)."""

@@ -25,7 +25,8 @@ from orchestrator.evaluation.rounds import RoundEvaluation, round_evaluation
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import method_class
-from orchestrator.models import create_network, save_model
+from orchestrator.models import create_network
+from orchestrator.models.trained import TrainedModel
 from orchestrator.privacy.budget import Budget
 from orchestrator.privacy.quantile import next_clip_norm
 from orchestrator.registry import METHODS
@@ -53,7 +54,7 @@ def train(
 ) -> np.ndarray:
     """Run the configured rounds, or as many as the privacy budget allows; returns the final model, float64 (d,).
 
-    Where every client has a model of its own, these stand in the checkpoint, and the initial one is returned.
+    Where every client has a model of its own, these are what is saved, and the initial one is returned.
 
     Args:
         config: the whole tree.
@@ -90,8 +91,14 @@ def train(
         rounds.begin()
         while rounds.cohort is not None:
             observe(rounds.play(rounds.cohort))
+        if METHODS[config.method.name].personal:
+            everybody = range(len(clients))
+            for client, own in pool.models(rounds.number - 1, everybody, rounds.model).items():
+                if own is not None:
+                    scaling = clients[client].scaled_to_train().scaling
+                    TrainedModel(network, own, scaling, graph.names).save(folder.model(client))
     if not METHODS[config.method.name].personal:
-        save_model(folder.path / "model.pt", network, rounds.model)
+        TrainedModel(network, rounds.model, graph.scaling, graph.names).save(folder.model())
     return rounds.model
 
 

@@ -95,6 +95,8 @@ def evaluate(logits: np.ndarray, labels: np.ndarray, sensitive: np.ndarray) -> E
 class Evaluator:
     """Evaluates parameter vectors on one graph, whose tensors are built once.
 
+    Where clients scale features by themselves, the evaluator does too, as whoever predicts: over all of its nodes.
+
     Raises:
         DataError: on construction, for a graph without two classes and a sensitive attribute.
     """
@@ -105,9 +107,9 @@ class Evaluator:
                 f"{graph.name}: fairness on the whole graph needs two classes and a sensitive attribute; "
                 "set evaluation.where to clients"
             )
-        self._graph, self._sensitive = graph, graph.sensitive
+        self._graph, self._sensitive = graph.scaled_to_predict(), graph.sensitive
         self._network = create_network(graph.num_features, graph.classes, config)
-        self._tensors = self._network.tensors(graph)
+        self._tensors = self._network.tensors(self._graph)
 
     def logits(self, parameters: np.ndarray) -> np.ndarray:
         """Of class 1 against class 0; float32, shape (n,), without dropout. Args: parameters: float64, shape (d,)."""

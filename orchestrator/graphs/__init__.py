@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
 from orchestrator.config import DataConfig
 from orchestrator.errors import DataError
 from orchestrator.graphs.balance import group_balance
 from orchestrator.graphs.describe import describe_graph
+from orchestrator.graphs.edges import canonical_edges
 from orchestrator.graphs.fetch import default_folder, fetch_data
 from orchestrator.graphs.formats import read_csv, read_fair, read_german
 from orchestrator.graphs.graph import MISSING, Graph
@@ -24,6 +29,7 @@ __all__ = [
     "fetch_data",
     "group_balance",
     "load_graph",
+    "load_unlabelled",
 ]
 
 
@@ -33,17 +39,36 @@ def load_graph(config: DataConfig, seed: int) -> Graph:
     Raises:
         DataError: files are missing or malformed, or nothing usable is left of them.
     """
-    return prepare_graph(_read(config, seed), config.nodes, seed, config.features, config.split)
+    raw = _read(config, seed)
+    return prepare_graph(raw, config.nodes, seed, config.scaling, config.split, config.stratified)
 
 
-def _read(config: DataConfig, seed: int) -> RawGraph:
+def load_unlabelled(config: DataConfig, seed: int) -> tuple[Graph, Sequence[Hashable]]:
+    """All nodes that a configuration names, as they are to be predicted, and what each is called in the files.
+
+    Labels are not looked at, nor the sensitive attribute where it is no feature; of ``csv`` their columns may be
+    missing. Features are as they came: a model brings its own scaling.
+
+    Raises:
+        DataError: files are missing or malformed.
+    """
+    raw = _read(config, seed, labelled=False)
+    n = len(raw.labels)
+    nothing = np.zeros(n, bool)
+    unknown, edges = np.full(n, MISSING, np.int8), canonical_edges(raw.edges, n)
+    graph = Graph(raw.features, edges, unknown, None, nothing, nothing, nothing, raw.name, raw.classes, raw.names)
+    return graph, range(n) if raw.ids is None else raw.ids
+
+
+def _read(config: DataConfig, seed: int, labelled: bool = True) -> RawGraph:
+    """Args: labelled: whether labels and the sensitive attribute have to be there, where users say what is where."""
     if config.name == "own":
         raise DataError("data.name = own: the graph is given in Python, train(graph) or train(clients=...)")
     if config.name == "synthetic":
         return generate(config.synthetic, seed)
     if config.name == "csv":
         assert config.csv is not None  # the configuration refuses csv without it
-        return read_csv(config.csv, config.dir)
+        return read_csv(config.csv, config.dir, labelled)
     folder = default_folder(config.name) if config.dir is None else config.dir
     if config.name in ("cora", "citeseer"):
         return read_planetoid(config.name, folder)

@@ -11,15 +11,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from orchestrator.config import CsvConfig
 from orchestrator.errors import DataError
 from orchestrator.graphs.cleaning import MISSING
+from orchestrator.graphs.names import Names
 from orchestrator.graphs.tables import (
     RawGraph,
     coded,
@@ -29,6 +31,7 @@ from orchestrator.graphs.tables import (
     read_features,
     read_ids,
     read_table,
+    value_names,
 )
 
 __all__ = ["FAIR_FILES", "FairFiles", "read_csv", "read_fair", "read_german"]
@@ -64,7 +67,8 @@ def read_fair(name: str, folder: Path) -> RawGraph:
     """
     files = FAIR_FILES[name]
     nodes, edges = present(name, folder, files.nodes, files.edges)
-    frame = read_table(nodes, (files.id, files.label, files.sensitive))
+    named = (files.id, files.label, files.sensitive)
+    frame = read_table(nodes, named)
     rows = read_ids(frame, files.id, nodes, int)
     label = numeric(
         frame, files.label, nodes, lambda x: x >= -1 and x.is_integer(), "-1 (missing), 0 (negative), 1 or more"
@@ -72,13 +76,15 @@ def read_fair(name: str, folder: Path) -> RawGraph:
     sensitive = numeric(frame, files.sensitive, nodes, lambda x: 0 <= x < np.inf, "0, or more for group 1")
     return RawGraph(
         name,
-        read_features(frame, (files.id, files.label, files.sensitive), nodes),
+        read_features(frame, named, nodes),
         np.where(label < 0, MISSING, label > 0).astype(np.int8),
         (sensitive > 0).astype(np.int8),
         read_edges(edges, rows, int),
         f"{nodes}: column {files.label!r}",
         f"{nodes}: column {files.sensitive!r}",
         str(edges),
+        names=Names(_features(frame, named), ("negative", "positive"), ("0", "more than 0"), files.sensitive),
+        ids=tuple(rows),
     )
 
 
@@ -111,10 +117,11 @@ def read_german(folder: Path) -> RawGraph:
         f"{nodes}: column 'GoodCustomer'",
         f"{nodes}: column 'Gender'",
         str(edges),
+        names=Names(_features(frame, dropped), ("bad", "good"), ("Male", "Female"), "Gender"),
     )
 
 
-def read_csv(config: CsvConfig, folder: Path | None) -> RawGraph:
+def read_csv(config: CsvConfig, folder: Path | None, labelled: bool = True) -> RawGraph:
     """A node table and an edge list of the user's own; see `CsvConfig`.
 
     Ids are text and must be written alike in both files. Of the two values of a label or sensitive column the smaller
@@ -122,6 +129,8 @@ def read_csv(config: CsvConfig, folder: Path | None) -> RawGraph:
 
     Args:
         folder: what relative paths are relative to; None: the working directory.
+        labelled: whether to read labels and the sensitive attribute; else, as where nodes are only predicted, their
+            columns, and those that are dropped, may be missing and hold anything.
 
     Raises:
         DataError: a file is missing or does not hold what was described.
@@ -131,17 +140,30 @@ def read_csv(config: CsvConfig, folder: Path | None) -> RawGraph:
         if not path.is_file():
             raise DataError(f"{path}: no such file; {setting} must name one")
     named = (config.id, config.label, config.sensitive)
-    frame = read_table(nodes, named, config.drop)
+    exclude = (*named, *config.drop)
+    frame = read_table(nodes, named if labelled else (config.id,), config.drop if labelled else ())
     rows = read_ids(frame, config.id, nodes, str)
-    labels = coded(frame, config.label, nodes, config.missing_label, MISSING)
-    sensitive = coded(frame, config.sensitive, nodes, None, MISSING)
+    labels, sensitive, names = np.full(len(frame), MISSING, np.int8), None, Names(_features(frame, exclude))
+    if labelled:
+        labels = coded(frame, config.label, nodes, config.missing_label, MISSING)
+        sensitive = coded(frame, config.sensitive, nodes, None, MISSING)
+        classes = tuple(value_names(frame[config.label], config.missing_label))
+        groups = tuple(value_names(frame[config.sensitive], None))
+        names = Names(names.features, classes, groups, config.sensitive)
     return RawGraph(
         nodes.stem,
-        read_features(frame, (*named, *config.drop), nodes),
+        read_features(frame, exclude, nodes),
         labels,
         sensitive,
         read_edges(edges, rows, str),
         f"{nodes}: column {config.label!r}",
         f"{nodes}: column {config.sensitive!r}",
         str(edges),
+        names=names,
+        ids=tuple(rows),
     )
+
+
+def _features(frame: pd.DataFrame, exclude: Collection[str]) -> tuple[str, ...]:
+    """The columns that `read_features` reads."""
+    return tuple(str(column) for column in frame.columns if column not in exclude)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from orchestrator.errors import DataError
 from orchestrator.graphs.cleaning import MISSING
+from orchestrator.graphs.names import UNNAMED, Names
 from orchestrator.graphs.own import OwnData
+from orchestrator.graphs.scaling import AS_GIVEN, Scaling
 
 __all__ = ["MISSING", "Graph"]
 
@@ -25,6 +27,9 @@ class Graph(OwnData):
         train, val, test: bool, shape (n,); disjoint, labelled nodes only. A client's graph may have empty masks.
         name: what messages call this graph.
         classes: C, from 2 to 128; a client's graph may lack some.
+        names: of features, classes and groups.
+        scaling: how `features` were scaled, or, with ``by_client`` before it is applied, are to be by whoever holds
+            them: see `scaled_to_train` and `scaled_to_predict`.
 
     Raises:
         DataError: on construction, naming the graph and the field at fault.
@@ -39,6 +44,8 @@ class Graph(OwnData):
     test: np.ndarray
     name: str = "graph"
     classes: int = 2
+    names: Names = UNNAMED
+    scaling: Scaling = AS_GIVEN
 
     def __post_init__(self) -> None:
         n = len(self.labels)
@@ -75,6 +82,24 @@ class Graph(OwnData):
 
     def _refuse(self, field: str, reason: str) -> None:
         raise DataError(f"{self.name}: {field}: {reason}")
+
+    def scaled_to_train(self) -> Graph:
+        """As a client trains on it: scaled by itself over its nodes that are for neither validation nor test.
+
+        Where nothing is to be scaled any more, itself.
+        """
+        return self if self.scaling.applied else self._scaled(~(self.val | self.test))
+
+    def scaled_to_predict(self) -> Graph:
+        """As whoever only predicts or evaluates sees it, who holds out nothing: scaled over all of its nodes.
+
+        Where nothing is to be scaled any more, itself.
+        """
+        return self if self.scaling.applied else self._scaled(np.ones(self.num_nodes, bool))
+
+    def _scaled(self, fitted_on: np.ndarray) -> Graph:
+        scaling = Scaling.by_client(self.features, fitted_on)
+        return replace(self, features=scaling.apply(self.features, self.name), scaling=scaling)
 
     @property
     def num_nodes(self) -> int:

@@ -6,15 +6,17 @@ Nothing is left out: what a graph cannot hold is refused with the cure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from orchestrator.config import DataConfig, validated
 from orchestrator.errors import ConfigError, DataError
-from orchestrator.graphs.cleaning import MISSING, check_several, row_normalised, split_masks, standardised
+from orchestrator.graphs.cleaning import MISSING, check_several, split_masks
 from orchestrator.graphs.edges import canonical_edges
+from orchestrator.graphs.names import UNNAMED, Names
+from orchestrator.graphs.scaling import POLICIES, Policy, Scaling
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,11 +25,6 @@ __all__ = ["OwnData"]
 
 _MASKS = ("train", "val", "test")
 _PART = ", or classes = C for a part of a graph"
-_SCALINGS: dict[str, Callable[[np.ndarray, str], np.ndarray]] = {
-    "as_given": lambda features, name: features,
-    "standardised": standardised,
-    "row_normalised": row_normalised,
-}
 
 
 class OwnData:
@@ -50,7 +47,9 @@ class OwnData:
         test: Any = None,
         split: tuple[float, float, float] | None = None,
         seed: int = 31,
-        scaling: Literal["as_given", "standardised", "row_normalised"] = "as_given",
+        stratified: bool = True,
+        scaling: Policy = "none",
+        names: Names = UNNAMED,
         classes: int | None = None,
         name: str = "graph",
     ) -> Self:
@@ -60,13 +59,15 @@ class OwnData:
             features: numbers, shape (n, f); kept as float32.
             edges: node indices, shape (2, m). Edges have no direction: (u, v), (v, u) and repetitions are one edge.
             labels: shape (n,) or (n, 1); 0 .. C - 1, or -1 or NaN where a label is unknown. Every node stays; one
-                without label is in no mask.
+                without label is in no mask. None: all are unknown, as in a graph that is only predicted.
             sensitive: shape (n,) or (n, 1); 0 or 1; None: the data have no sensitive attribute.
             train, val, test: boolean masks of shape (n,), all three; or
             split: shares of the labelled nodes for the three, drawn with `seed`; as the setting ``data.split``, whose
-                default is the default.
-            scaling: of the features, as the setting ``data.features``, or "as_given". With "standardised" constant
-                features go.
+                default is the default, and
+            stratified: by class and group, as the setting ``data.stratified``.
+            scaling: of the features, as the setting ``data.scaling``. "by_client": by whoever holds this graph, or a
+                client's part of it. "pooled" is fitted over all of its nodes, and constant features go.
+            names: of features, classes and groups, for predictions with names.
             classes: C; None: as many as the labels have. Where it is given the graph may be a part, which lacks edges,
                 classes or a group.
             name: what messages call the graph.
@@ -75,6 +76,9 @@ class OwnData:
             DataError: naming what is wrong and what would be right.
         """
         x = _features(features, f"{name}: features")
+        if labels is None:
+            labels, classes = np.full(len(x), MISSING), 2 if classes is None else classes
+            train, val, test = np.zeros((3, len(x)), bool)
         y = _labels(labels, len(x), classes, f"{name}: labels")
         s = None if sensitive is None else _codes(sensitive, len(x), (0, 1), f"{name}: sensitive")
         links = _edges(edges, len(x), f"{name}: edges")
@@ -87,12 +91,16 @@ class OwnData:
         given = {field: mask for field, mask in zip(_MASKS, (train, val, test), strict=True) if mask is not None}
         if given and (split is not None or len(given) < 3):
             raise DataError(f"{name}: masks: got {', '.join(given)}; expected train, val and test, or only a split")
-        masks = [_array(mask) for mask in given.values()] or split_masks(y, _shares(split, name), name, seed)
-        if scaling not in _SCALINGS:
-            raise DataError(f"{name}: scaling: expected {', '.join(_SCALINGS)}, got {scaling!r}")
-        x = _SCALINGS[scaling](x, name)
+        masks = [_array(mask) for mask in given.values()]
+        if not masks:
+            masks = list(split_masks(y, s, _shares(split, name), stratified, name, seed))
+        if scaling not in POLICIES:
+            raise DataError(f"{name}: scaling: expected {', '.join(POLICIES)}, got {scaling!r}")
+        fitted = Scaling.of(scaling, x, name)
+        x = fitted.apply(x, name)
         number = max(2, int(y.max(initial=0)) + 1) if classes is None else classes
-        return cls(x, links, y, s, *masks, name, number)  # type: ignore[call-arg]  # the fields are the subclass's
+        fields = (x, links, y, s, *masks, name, number, names, fitted)
+        return cls(*fields)  # the fields are the subclass's
 
     @classmethod
     def from_pyg(cls, data: Any, sensitive: Any = None, **options: Any) -> Self:
@@ -129,7 +137,7 @@ class OwnData:
         edges: pd.DataFrame,
         *,
         id: str,
-        label: str,
+        label: str | None,
         sensitive: str | None = None,
         drop: Sequence[str] = (),
         missing_label: Any = None,
@@ -143,7 +151,7 @@ class OwnData:
             nodes: one row a node; every column but those that are named here is a feature.
             edges: two columns of node ids.
             id, label, sensitive: columns of `nodes`. Of a label's or the sensitive attribute's values the smallest is
-                0; a label has from 2 to 128 values, the sensitive attribute two.
+                0; a label has from 2 to 128 values, the sensitive attribute two. No label: see `from_arrays`.
             drop: columns that are no features.
             missing_label: the label that means "unknown", beside empty ones.
             label_values, sensitive_values: the values in the order of their numbers. A part of a graph, such as one
@@ -153,25 +161,35 @@ class OwnData:
         Raises:
             DataError: as `from_arrays`, naming the column and the row, counted from 1.
         """
-        from orchestrator.graphs.tables import coded, read_features, read_ids  # with pandas, which takes long to import
+        from orchestrator.graphs.tables import (
+            coded,
+            read_features,
+            read_ids,
+            value_names,
+        )  # with pandas, which takes long to import
 
         name = options.setdefault("name", "graph")
         where = f"{name}: nodes"
-        named = [id, label, *([] if sensitive is None else [sensitive])]
+        named = [column for column in (id, label, sensitive) if column is not None]
         _check_columns(nodes, [*named, *drop], where)
         rows = read_ids(nodes, id, where, _exact)
         text = nodes[named].copy()
-        text[label] = _text(nodes[label], missing_label)
         classes = None if label_values is None else len(label_values)
-        y = coded(text, label, where, "", MISSING, 128, _order(label_values))
-        s = None
+        y, s, numbered, grouped = None, None, _order(label_values), _order(sensitive_values)
+        if label is not None:
+            text[label] = _text(nodes[label], missing_label)
+            y = coded(text, label, where, "", MISSING, 128, numbered)
+            numbered = numbered or value_names(text[label], "")
         if sensitive is not None:
             text[sensitive] = _text(nodes[sensitive])
-            s = coded(text, sensitive, where, None, MISSING, 2, _order(sensitive_values))
+            s = coded(text, sensitive, where, None, MISSING, 2, grouped)
+            grouped = grouped or value_names(text[sensitive], None)
         for column in nodes.columns:
             if column not in (*named, *drop) and nodes[column].dtype.kind in "mMc":  # times would pass for numbers
                 raise DataError(f"{where}: column {column!r}: expected real numbers, got {nodes[column].dtype}")
         x = read_features(nodes, [*named, *drop], where)
+        features = tuple(str(column) for column in nodes.columns if column not in (*named, *drop))
+        options.setdefault("names", Names(features, tuple(numbered or ()), tuple(grouped or ()), str(sensitive or "")))
         return cls.from_arrays(x, _links(edges, rows, name), y, s, classes=classes, **options)
 
 

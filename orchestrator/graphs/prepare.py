@@ -8,9 +8,10 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from orchestrator.errors import DataError
-from orchestrator.graphs.cleaning import MISSING, check_several, row_normalised, split_masks, standardised
+from orchestrator.graphs.cleaning import MISSING, check_several, split_masks
 from orchestrator.graphs.edges import adjacency, canonical_edges, induced_edges
 from orchestrator.graphs.graph import Graph
+from orchestrator.graphs.scaling import Policy, Scaling
 from orchestrator.graphs.tables import RawGraph
 
 __all__ = ["prepare_graph"]
@@ -20,21 +21,20 @@ def prepare_graph(
     raw: RawGraph,
     nodes: Literal["labelled_component", "all"],
     seed: int,
-    features: Literal["standardised", "row_normalised"] = "standardised",
+    scaling: Policy = "by_client",
     split: tuple[float, float, float] = (0.5, 0.25, 0.25),
+    stratified: bool = True,
 ) -> Graph:
-    """Choose nodes, clean edges, scale features and split.
+    """Choose nodes, clean edges, split, and scale features where that is not left to the clients.
 
     - ``labelled_component``: nodes without label go, with their edges; of the rest the largest connected component
       stays (of equally large ones the one with the smallest node index). This is what F2GNN trains on.
     - ``all``: every node stays; labels are masked by being in no mask.
     - Edges become undirected and unique; self-loops go.
-    - ``standardised``: features that are constant over the kept nodes go, the others are scaled to mean 0 and (n - 1)
-      variance 1 over the kept nodes.
-    - ``row_normalised``: the features of a node are divided by their sum, as counts of words are. Every column stays,
-      constant ones too, and so does a node whose features are all 0.
-    - A seeded shuffle of the labelled nodes is cut at the cumulative shares of `split`, rounded down, into training,
-      validation and test nodes.
+    - Features are scaled as `orchestrator.graphs.scaling` says. ``pooled``: those that are constant over the kept nodes
+      go, the others get mean 0 and (n - 1) variance 1 over them. ``by_client``: they stay as they are until a client
+      scales its own.
+    - The labelled nodes become training, validation and test nodes by the shares of `split`; see `split_masks`.
 
     Raises:
         DataError: no edges, one class or one group only, or only constant features are left; a feature is negative
@@ -57,9 +57,11 @@ def prepare_graph(
     check_several(labels[labels != MISSING], raw.label_from, "class")
     if sensitive is not None:
         check_several(sensitive, raw.sensitive_from, "group")
-    train, val, test = split_masks(labels, split, raw.label_from, seed)
-    scaled = (standardised if features == "standardised" else row_normalised)(raw.features[kept], raw.name)
-    return Graph(scaled, edges, labels, sensitive, train, val, test, raw.name, raw.classes)
+    train, val, test = split_masks(labels, sensitive, split, stratified, raw.label_from, seed)
+    features = raw.features[kept]
+    fitted = Scaling.of(scaling, features, raw.name)
+    features = fitted.apply(features, raw.name)
+    return Graph(features, edges, labels, sensitive, train, val, test, raw.name, raw.classes, raw.names, fitted)
 
 
 def _largest_component(edges: np.ndarray, num_nodes: int) -> np.ndarray:

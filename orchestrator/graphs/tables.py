@@ -18,8 +18,19 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.errors import DataError
+from orchestrator.graphs.names import UNNAMED, Names
 
-__all__ = ["RawGraph", "coded", "numeric", "present", "read_edges", "read_features", "read_ids", "read_table"]
+__all__ = [
+    "RawGraph",
+    "coded",
+    "numeric",
+    "present",
+    "read_edges",
+    "read_features",
+    "read_ids",
+    "read_table",
+    "value_names",
+]
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,8 @@ class RawGraph:
         edges: int64 node indices, shape (2, m); directions, repetitions and self-loops as in the file.
         label_from, sensitive_from, edges_from: where each came from, for messages, e.g. ``"nba.csv: column 'SALARY'"``.
         classes: C, at least 2.
+        names: of features, classes and groups.
+        ids: what the nodes are called in the files; None: by their number from 0.
     """
 
     name: str
@@ -45,6 +58,8 @@ class RawGraph:
     sensitive_from: str
     edges_from: str
     classes: int = 2
+    names: Names = UNNAMED
+    ids: tuple[Hashable, ...] | None = None
 
 
 def present(name: str, folder: Path, *files: str) -> tuple[Path, ...]:
@@ -184,7 +199,7 @@ def coded(
         DataError: there are fewer or more values, one is not in `order`, or a field is empty without being `missing`.
     """
     fields = frame[column].to_numpy(object)
-    values = sorted({field for field in fields if field != missing})
+    values = value_names(frame[column], missing)
     wrong = next((value for value in values if not value or (order is not None and value not in order)), None)
     if wrong is not None:
         row, got = int(np.flatnonzero(fields == wrong)[0]), repr(wrong) if wrong else "empty"
@@ -194,10 +209,16 @@ def coded(
         shown = ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
         expected = "two values" if most == 2 else f"2 to {most} values"
         raise DataError(f"{path}: column {column!r}: expected {expected}, got {len(values)}: {shown}")
-    with contextlib.suppress(ValueError):
-        values.sort(key=float)
     codes = {value: code for code, value in enumerate(values if order is None else order)}
     return np.array([missing_code if field == missing else codes[field] for field in fields], np.int8)
+
+
+def value_names(fields: pd.Series, missing: str | None) -> list[str]:
+    """The distinct texts but `missing`, in the order of numbers if all are numbers, else of text."""
+    values = sorted({field for field in fields if field != missing})
+    with contextlib.suppress(ValueError):
+        values.sort(key=float)
+    return values
 
 
 def read_edges(path: Path, rows: Mapping[Hashable, int], parse: Callable[[str], Hashable]) -> np.ndarray:

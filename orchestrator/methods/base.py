@@ -74,6 +74,10 @@ class LocalMethod(ABC):
             own: use the client's own model instead, as its last training or `receive` left it, if it has one.
         """
 
+    def model(self, parameters: np.ndarray) -> np.ndarray | None:
+        """The model, float64 (d,), with which ``predict(parameters, own=True)`` predicts; None: it is no vector."""
+        return None
+
     def evaluate(self, parameters: np.ndarray, own: bool) -> dict[str, Any]:
         """What the client says of a model on its own nodes; arguments as for `predict`.
 

@@ -67,7 +67,7 @@ def write(tmp_path):
         ("model.dropout=1", "model.dropout: "),
         ("data.name=csv", "data.name is csv: data.csv must say"),
         ("data.name=imagenet", "data.name: "),
-        ("data.features=raw", "data.features: "),
+        ("data.scaling=raw", "data.scaling: "),
         ("data.split=[0.5, 0.5]", "data.split.2: "),
         ("data.split=[0.5, 0.25, 0.2]", "data.split = [0.5, 0.25, 0.2]: expected three shares that sum to 1"),
         ("data.split=[0, 0.5, 0.5]", "data.split = [0.0, 0.5, 0.5]: "),

@@ -13,7 +13,7 @@ from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import RunError
 from orchestrator.files import read_arrays
-from orchestrator.models import load_model
+from orchestrator.models.trained import load_model
 from tests.training_runs import Crash, CrashingFolder, crash_after, run
 
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
@@ -42,10 +42,11 @@ def assert_same_run(folder: RunFolder, whole: RunFolder) -> None:
         assert first.keys() == second.keys()
         for key in first:
             np.testing.assert_array_equal(first[key], second[key])
-    (first, ours), (second, theirs) = (load_model(run.path / "model.pt") for run in (folder, whole))
-    assert type(first) is type(second) and first.config == second.config
-    np.testing.assert_array_equal(ours, theirs)
-    np.testing.assert_array_equal(ours, final(whole))
+    one, other = (load_model(run.path / "model.pt") for run in (folder, whole))
+    assert type(one.network) is type(other.network) and one.network.config == other.network.config
+    assert (one.scaling, one.names) == (other.scaling, other.names)
+    np.testing.assert_array_equal(one.parameters, other.parameters)
+    np.testing.assert_array_equal(one.parameters, final(whole))
 
 
 @pytest.mark.parametrize("rounds", [1, 3])

@@ -45,7 +45,7 @@ def from_frames(nodes, edges, **options) -> Graph:
     return Graph.from_pandas(nodes, edges, **{"id": "id", "label": "hired", "sensitive": "sex"} | options)
 
 
-@pytest.mark.parametrize("options", [{}, {"split": (0.25, 0.25, 0.5), "seed": 5}, {"scaling": "standardised"}])
+@pytest.mark.parametrize("options", [{}, {"split": (0.25, 0.25, 0.5), "seed": 5}, {"scaling": "pooled"}])
 def test_arrays_pyg_and_pandas_give_the_same_graph(options):
     arrays = Graph.from_arrays(X, EDGES, Y, S, **options)
     assert_same(arrays, Graph.from_pyg(data(), "sex", **options))
@@ -71,7 +71,7 @@ def test_the_split_is_that_of_files_read_by_the_settings(tmp_path):
     edges.to_csv(tmp_path / "edges.csv", index=False, header=False)
     csv = {"nodes": "nodes.csv", "edges": "edges.csv", "id": "id", "label": "hired", "sensitive": "sex"}
     read = load_graph(DataConfig(name="csv", dir=tmp_path, csv=csv), 31)
-    assert_same(read, from_frames(nodes, edges, scaling="standardised", name="nodes"))
+    assert_same(read, from_frames(nodes, edges, scaling="pooled", name="nodes"))
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(lambda e: e[0] != e[1]), min_size=1))
