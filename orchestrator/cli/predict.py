@@ -44,9 +44,9 @@ def predict(
     settings = _settings(opened.settings, run, data or (), overrides(set_, data_dir))
     model = opened.trained(client)
     graph, nodes = load_unlabelled(settings.data, settings.seed)
+    table = model.predict(graph)
     if model.reordered(graph):
         note(f"{graph.name}: features are in another order than in training; they are found by name")
-    table = model.predict(graph)
     table.insert(0, "node", list(nodes))
     text = table.to_csv(index=False, float_format="%.6g")
     if output is None:

@@ -9,7 +9,7 @@ import numpy as np
 from orchestrator.errors import DataError
 from orchestrator.seeding import seeded_generator
 
-__all__ = ["MISSING", "check_several", "split_masks"]
+__all__ = ["MISSING", "check_several", "check_varying", "split_masks"]
 
 MISSING = -1
 """Label of a node whose label is unknown; such a node is in no mask."""
@@ -23,6 +23,12 @@ def check_several(values: np.ndarray, source: str, what: str, cure: str = "") ->
     if len(found := np.unique(values)) < 2:
         got = ", ".join(map(str, found)) or "none"
         raise DataError(f"{source}: the kept nodes have only {what} {got}; expected two or more{cure}")
+
+
+def check_varying(features: np.ndarray, name: str) -> None:
+    """Raises DataError where every feature, shape (n, f), is the same at all nodes."""
+    if (features.min(axis=0) == features.max(axis=0)).all():
+        raise DataError(f"{name}: every feature is constant over the kept nodes")
 
 
 def split_masks(

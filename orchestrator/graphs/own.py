@@ -13,7 +13,7 @@ import numpy as np
 
 from orchestrator.config import DataConfig, validated
 from orchestrator.errors import ConfigError, DataError
-from orchestrator.graphs.cleaning import MISSING, check_several, split_masks
+from orchestrator.graphs.cleaning import MISSING, check_several, check_varying, split_masks
 from orchestrator.graphs.edges import canonical_edges
 from orchestrator.graphs.names import UNNAMED, Names
 from orchestrator.graphs.scaling import POLICIES, Policy, Scaling
@@ -96,7 +96,9 @@ class OwnData:
             masks = list(split_masks(y, s, _shares(split, name), stratified, name, seed))
         if scaling not in POLICIES:
             raise DataError(f"{name}: scaling: expected {', '.join(POLICIES)}, got {scaling!r}")
-        fitted = Scaling.of(scaling, x, name)
+        if scaling == "pooled":
+            check_varying(x, name)  # none would be left
+        fitted = Scaling.of(scaling, x)
         x = fitted.apply(x, name)
         number = max(2, int(y.max(initial=0)) + 1) if classes is None else classes
         fields = (x, links, y, s, *masks, name, number, names, fitted)

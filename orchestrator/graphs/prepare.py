@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from orchestrator.errors import DataError
-from orchestrator.graphs.cleaning import MISSING, check_several, split_masks
+from orchestrator.graphs.cleaning import MISSING, check_several, check_varying, split_masks
 from orchestrator.graphs.edges import adjacency, canonical_edges, induced_edges
 from orchestrator.graphs.graph import Graph
 from orchestrator.graphs.scaling import Policy, Scaling
@@ -59,7 +59,8 @@ def prepare_graph(
         check_several(sensitive, raw.sensitive_from, "group")
     train, val, test = split_masks(labels, sensitive, split, stratified, raw.label_from, seed)
     features = raw.features[kept]
-    fitted = Scaling.of(scaling, features, raw.name)
+    check_varying(features, raw.name)
+    fitted = Scaling.of(scaling, features)
     features = fitted.apply(features, raw.name)
     return Graph(features, edges, labels, sensitive, train, val, test, raw.name, raw.classes, raw.names, fitted)
 

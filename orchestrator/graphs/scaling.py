@@ -24,6 +24,9 @@ __all__ = ["AS_GIVEN", "POLICIES", "Policy", "Scaling"]
 Policy = Literal["by_client", "pooled", "row_normalised", "none"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
+_MOST = 10.0
+"""Deviations from the mean that ``by_client`` gives at most: over a few nodes a deviation may be far too small."""
+
 _ROWS = 4096
 """Rows scaled at a time in float64, so that memory stays at one float32 copy."""
 
@@ -45,30 +48,24 @@ class Scaling:
     applied: bool = True
 
     @classmethod
-    def of(cls, policy: Policy, features: np.ndarray, name: str) -> Scaling:
+    def of(cls, policy: Policy, features: np.ndarray) -> Scaling:
         """What is known of a policy where the whole graph is: all but what each client fits by itself.
 
         ``pooled``: fitted over all rows; constant features go.
-
-        Raises:
-            DataError: ``pooled``, and every feature is constant.
         """
         if policy != "pooled":
             return cls(policy, applied=policy != "by_client")
-        mean, deviation = _moments(features)
-        if np.isinf(deviation).all():
-            raise DataError(f"{name}: every feature is constant over the kept nodes")
-        return cls("pooled", mean, deviation)
+        return cls("pooled", *_moments(features))
 
     @classmethod
     def by_client(cls, features: np.ndarray, fitted_on: np.ndarray) -> Scaling:
         """Fitted over the rows of a mask, shape (n,).
 
         Every feature stays, so that all clients have the same. One that does not vary over these rows is 0 at every
-        node, as nothing says in which range it varies; with fewer than two rows that is all of them.
+        node, as nothing says in which range it varies; with fewer than two rows that is all of them. Others stay within
+        10 deviations of the mean.
         """
-        mean, deviation = _moments(features[fitted_on])
-        return cls("by_client", mean, deviation)
+        return cls("by_client", *_moments(features[fitted_on]))
 
     def apply(self, features: np.ndarray, name: str) -> np.ndarray:
         """Features as they came, (n, f), scaled: float32, (n, f'). As they came where that is left to their holder.
@@ -86,7 +83,8 @@ class Scaling:
         for start in range(0, len(features), _ROWS):
             rows = slice(start, start + _ROWS)
             values = features[rows, stays].astype(np.float64)
-            scaled[rows] = (values - self.mean[stays]) / self.deviation[stays]
+            scores = (values - self.mean[stays]) / self.deviation[stays]
+            scaled[rows] = np.clip(scores, -_MOST, _MOST) if self.policy == "by_client" else scores
         return scaled
 
     def __eq__(self, other: object) -> bool:

@@ -16,9 +16,9 @@ from torch_geometric.nn import GCNConv, SAGEConv
 
 from orchestrator.config import ModelConfig
 from orchestrator.models import create_network
-from orchestrator.models.trained import TrainedModel, load_model
 from orchestrator.models.classifiers import Neighbourhoods
 from orchestrator.models.network import dropout_factors
+from orchestrator.models.trained import TrainedModel, load_model
 from tests.class_graphs import PygGCN, class_graph, edge_index, parts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
