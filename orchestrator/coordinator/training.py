@@ -96,9 +96,9 @@ def train(
             for client, own in pool.models(rounds.number - 1, everybody, rounds.model).items():
                 if own is not None:
                     scaling = clients[client].scaled_to_train().scaling
-                    TrainedModel(network, own, scaling, graph.names).save(folder.model(client))
+                    TrainedModel(network, own, scaling, graph.meaning).save(folder.model(client))
     if not METHODS[config.method.name].personal:
-        TrainedModel(network, rounds.model, graph.scaling, graph.names).save(folder.model())
+        TrainedModel(network, rounds.model, graph.scaling, graph.meaning).save(folder.model())
     return rounds.model
 
 

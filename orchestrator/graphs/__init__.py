@@ -56,7 +56,7 @@ def load_unlabelled(config: DataConfig, seed: int) -> tuple[Graph, Sequence[Hash
     n = len(raw.labels)
     nothing = np.zeros(n, bool)
     unknown, edges = np.full(n, MISSING, np.int8), canonical_edges(raw.edges, n)
-    graph = Graph(raw.features, edges, unknown, None, nothing, nothing, nothing, raw.name, raw.classes, raw.names)
+    graph = Graph(raw.features, edges, unknown, None, nothing, nothing, nothing, raw.name, raw.classes, raw.meaning)
     return graph, range(n) if raw.ids is None else raw.ids
 
 

@@ -21,7 +21,7 @@ import pandas as pd
 from orchestrator.config import CsvConfig
 from orchestrator.errors import DataError
 from orchestrator.graphs.cleaning import MISSING
-from orchestrator.graphs.names import Names
+from orchestrator.graphs.meaning import Meaning
 from orchestrator.graphs.tables import (
     RawGraph,
     coded,
@@ -83,7 +83,7 @@ def read_fair(name: str, folder: Path) -> RawGraph:
         f"{nodes}: column {files.label!r}",
         f"{nodes}: column {files.sensitive!r}",
         str(edges),
-        names=Names(_features(frame, named), ("negative", "positive"), ("0", "more than 0"), files.sensitive),
+        meaning=Meaning(_features(frame, named), ("negative", "positive"), ("0", "more than 0")),
         ids=tuple(rows),
     )
 
@@ -117,7 +117,7 @@ def read_german(folder: Path) -> RawGraph:
         f"{nodes}: column 'GoodCustomer'",
         f"{nodes}: column 'Gender'",
         str(edges),
-        names=Names(_features(frame, dropped), ("bad", "good"), ("Male", "Female"), "Gender"),
+        meaning=Meaning(_features(frame, dropped), ("bad", "good"), ("Male", "Female")),
     )
 
 
@@ -143,13 +143,13 @@ def read_csv(config: CsvConfig, folder: Path | None, labelled: bool = True) -> R
     exclude = (*named, *config.drop)
     frame = read_table(nodes, named if labelled else (config.id,), config.drop if labelled else ())
     rows = read_ids(frame, config.id, nodes, str)
-    labels, sensitive, names = np.full(len(frame), MISSING, np.int8), None, Names(_features(frame, exclude))
+    labels, sensitive, meaning = np.full(len(frame), MISSING, np.int8), None, Meaning(_features(frame, exclude))
     if labelled:
         labels = coded(frame, config.label, nodes, config.missing_label, MISSING)
         sensitive = coded(frame, config.sensitive, nodes, None, MISSING)
         classes = tuple(value_names(frame[config.label], config.missing_label))
         groups = tuple(value_names(frame[config.sensitive], None))
-        names = Names(names.features, classes, groups, config.sensitive)
+        meaning = Meaning(meaning.features, classes, groups)
     return RawGraph(
         nodes.stem,
         read_features(frame, exclude, nodes),
@@ -159,7 +159,7 @@ def read_csv(config: CsvConfig, folder: Path | None, labelled: bool = True) -> R
         f"{nodes}: column {config.label!r}",
         f"{nodes}: column {config.sensitive!r}",
         str(edges),
-        names=names,
+        meaning=meaning,
         ids=tuple(rows),
     )
 

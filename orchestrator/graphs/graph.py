@@ -8,7 +8,7 @@ import numpy as np
 
 from orchestrator.errors import DataError
 from orchestrator.graphs.cleaning import MISSING
-from orchestrator.graphs.names import UNNAMED, Names
+from orchestrator.graphs.meaning import UNKNOWN, Meaning
 from orchestrator.graphs.own import OwnData
 from orchestrator.graphs.scaling import AS_GIVEN, Scaling
 
@@ -27,7 +27,7 @@ class Graph(OwnData):
         train, val, test: bool, shape (n,); disjoint, labelled nodes only. A client's graph may have empty masks.
         name: what messages call this graph.
         classes: C, from 2 to 128; a client's graph may lack some.
-        names: of features, classes and groups.
+        meaning: what features, classes and groups are called.
         scaling: how `features` were scaled, or, with ``by_client`` before it is applied, are to be by whoever holds
             them: see `scaled_to_train` and `scaled_to_predict`.
 
@@ -44,7 +44,7 @@ class Graph(OwnData):
     test: np.ndarray
     name: str = "graph"
     classes: int = 2
-    names: Names = UNNAMED
+    meaning: Meaning = UNKNOWN
     scaling: Scaling = AS_GIVEN
 
     def __post_init__(self) -> None:

@@ -35,7 +35,7 @@ def join_clients(clients: Sequence[Graph]) -> Graph:
         ):
             if own != common:
                 raise DataError(f"clients: client {k} has {own} {what}, client 0 has {common}; expected the same")
-        for place, pair in enumerate(zip(client.names.features, first.names.features, strict=False)):
+        for place, pair in enumerate(zip(client.meaning.features, first.meaning.features, strict=False)):
             if pair[0] != pair[1]:
                 raise DataError(
                     f"clients: feature {place} of client {k} is called {pair[0]!r}, that of client 0 {pair[1]!r}; "
@@ -60,6 +60,6 @@ def join_clients(clients: Sequence[Graph]) -> Graph:
         np.concatenate([client.test for client in clients]),
         "clients",
         clients[0].classes,
-        clients[0].names,
+        clients[0].meaning,
         alike if all(client.scaling == alike for client in clients) and alike.applied else Scaling("by_client"),
     )

@@ -15,7 +15,7 @@ from orchestrator.config import DataConfig, validated
 from orchestrator.errors import ConfigError, DataError
 from orchestrator.graphs.cleaning import MISSING, check_several, check_varying, split_masks
 from orchestrator.graphs.edges import canonical_edges
-from orchestrator.graphs.names import UNNAMED, Names
+from orchestrator.graphs.meaning import UNKNOWN, Meaning
 from orchestrator.graphs.scaling import POLICIES, Policy, Scaling
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class OwnData:
         seed: int = 31,
         stratified: bool = True,
         scaling: Policy = "none",
-        names: Names = UNNAMED,
+        meaning: Meaning = UNKNOWN,
         classes: int | None = None,
         name: str = "graph",
     ) -> Self:
@@ -67,7 +67,7 @@ class OwnData:
             stratified: by class and group, as the setting ``data.stratified``.
             scaling: of the features, as the setting ``data.scaling``. "by_client": by whoever holds this graph, or a
                 client's part of it. "pooled" is fitted over all of its nodes, and constant features go.
-            names: of features, classes and groups, for predictions with names.
+            meaning: what features, classes and groups are called.
             classes: C; None: as many as the labels have. Where it is given the graph may be a part, which lacks edges,
                 classes or a group.
             name: what messages call the graph.
@@ -101,7 +101,7 @@ class OwnData:
         fitted = Scaling.of(scaling, x)
         x = fitted.apply(x, name)
         number = max(2, int(y.max(initial=0)) + 1) if classes is None else classes
-        fields = (x, links, y, s, *masks, name, number, names, fitted)
+        fields = (x, links, y, s, *masks, name, number, meaning, fitted)
         return cls(*fields)  # the fields are the subclass's
 
     @classmethod
@@ -191,7 +191,7 @@ class OwnData:
                 raise DataError(f"{where}: column {column!r}: expected real numbers, got {nodes[column].dtype}")
         x = read_features(nodes, [*named, *drop], where)
         features = tuple(str(column) for column in nodes.columns if column not in (*named, *drop))
-        options.setdefault("names", Names(features, tuple(numbered or ()), tuple(grouped or ()), str(sensitive or "")))
+        options.setdefault("meaning", Meaning(features, tuple(numbered or ()), tuple(grouped or ())))
         return cls.from_arrays(x, _links(edges, rows, name), y, s, classes=classes, **options)
 
 

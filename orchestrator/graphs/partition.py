@@ -89,7 +89,7 @@ class Subgraphs(Sequence[Graph]):
             self._graph.test[nodes],
             f"client {client}",
             self._graph.classes,
-            self._graph.names,
+            self._graph.meaning,
             self._graph.scaling,
         )
 

@@ -62,7 +62,7 @@ def prepare_graph(
     check_varying(features, raw.name)
     fitted = Scaling.of(scaling, features)
     features = fitted.apply(features, raw.name)
-    return Graph(features, edges, labels, sensitive, train, val, test, raw.name, raw.classes, raw.names, fitted)
+    return Graph(features, edges, labels, sensitive, train, val, test, raw.name, raw.classes, raw.meaning, fitted)
 
 
 def _largest_component(edges: np.ndarray, num_nodes: int) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.errors import DataError
-from orchestrator.graphs.names import UNNAMED, Names
+from orchestrator.graphs.meaning import UNKNOWN, Meaning
 
 __all__ = [
     "RawGraph",
@@ -45,7 +45,7 @@ class RawGraph:
         edges: int64 node indices, shape (2, m); directions, repetitions and self-loops as in the file.
         label_from, sensitive_from, edges_from: where each came from, for messages, e.g. ``"nba.csv: column 'SALARY'"``.
         classes: C, at least 2.
-        names: of features, classes and groups.
+        meaning: what features, classes and groups are called.
         ids: what the nodes are called in the files; None: by their number from 0.
     """
 
@@ -58,7 +58,7 @@ class RawGraph:
     sensitive_from: str
     edges_from: str
     classes: int = 2
-    names: Names = UNNAMED
+    meaning: Meaning = UNKNOWN
     ids: tuple[Hashable, ...] | None = None
 
 

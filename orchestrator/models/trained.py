@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from orchestrator.config import ModelConfig
 from orchestrator.errors import ConfigError, DataError, RunError
 from orchestrator.files import write_atomically
 from orchestrator.graphs.graph import Graph
-from orchestrator.graphs.names import UNNAMED, Names
+from orchestrator.graphs.meaning import UNKNOWN, Meaning
 from orchestrator.graphs.scaling import AS_GIVEN, POLICIES, Scaling
 from orchestrator.models import OwnModule, create_network, own_network
 from orchestrator.models.network import Network
@@ -33,6 +33,7 @@ __all__ = ["FORMAT", "TrainedModel", "load_model"]
 FORMAT = 1
 """Version of the file's layout."""
 
+_NAMED = ("features", "labels", "groups")
 _LISTED = 5
 _NO_MODEL = (
     OSError,
@@ -54,13 +55,13 @@ class TrainedModel:
     Attributes:
         network, parameters: the architecture and its vector, float64 (d,).
         scaling: what was fitted for the model; ``by_client`` that was not is fitted to the nodes that are predicted.
-        names: of features, as they came, and of classes and groups.
+        meaning: what features, as they came, classes and groups are called.
     """
 
     network: Network
     parameters: np.ndarray = field(repr=False)
     scaling: Scaling = field(default=AS_GIVEN, repr=False)
-    names: Names = UNNAMED
+    meaning: Meaning = UNKNOWN
 
     def save(self, path: Path) -> None:
         """Write it, whole or not at all, such that `load_model` needs nothing else but an own module.
@@ -75,7 +76,7 @@ class TrainedModel:
             "model": self.network.config.model_dump(),
             "parameters": torch.tensor(self.parameters, dtype=torch.float64),
             "scaling": {name.name: _tensor(getattr(self.scaling, name.name)) for name in fields(Scaling)},
-            "names": asdict(self.names),
+            "meaning": {name: getattr(self.meaning, name) for name in _NAMED},
         }
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -101,13 +102,19 @@ class TrainedModel:
         """
         import pandas as pd
 
-        names = self.names.of_classes(self.network.classes)
+        names = self._classes
         with torch.no_grad():
             models = torch.tensor(self.parameters, dtype=torch.float32)[None]
             logits = self.network.logits(models, self.network.tensors(self._scaled(graph)))
         probabilities = _probabilities(logits).numpy()
         frame = pd.DataFrame(probabilities, columns=[f"probability_{name}" for name in names])
         return frame.assign(predicted=np.array(names, object)[self.network.predictions(logits)])
+
+    @property
+    def _classes(self) -> tuple[str, ...]:
+        """Their names, or numbers where they have none."""
+        count = self.network.classes
+        return self.meaning.labels if len(self.meaning.labels) == count else tuple(map(str, range(count)))
 
     def _scaled(self, graph: Graph) -> Graph:
         if graph.scaling.policy != "none" and graph.scaling.applied:
@@ -136,7 +143,7 @@ class TrainedModel:
 
     def _columns(self, graph: Graph) -> Sequence[int] | slice:
         """Where the model's features stand among the graph's."""
-        expected, given = self.names.features, graph.names.features
+        expected, given = self.meaning.features, graph.meaning.features
         if expected and given:
             missing = [name for name in expected if name not in given]
             extra = [name for name in given if name not in expected]
@@ -150,7 +157,7 @@ class TrainedModel:
 
     def reordered(self, graph: Graph) -> bool:
         """Whether the graph has the model's features in another order."""
-        return bool(self.names.features) and graph.names.features not in ((), self.names.features)
+        return bool(self.meaning.features) and graph.meaning.features not in ((), self.meaning.features)
 
 
 def load_model(path: Path | str, model: Callable[[int, int], nn.Module] | OwnModule | None = None) -> TrainedModel:
@@ -181,7 +188,7 @@ def load_model(path: Path | str, model: Callable[[int, int], nn.Module] | OwnMod
         parameters = np.asarray(content["parameters"], dtype=np.float64)
         if parameters.shape != (network.size,):
             raise ValueError("the vector has another length")
-        return TrainedModel(network, parameters, _scaling(content["scaling"], network), _names(content["names"]))
+        return TrainedModel(network, parameters, _scaling(content["scaling"], network), _meaning(content["meaning"]))
     except _NO_MODEL as error:
         raise RunError(f"{path}: not a model of this program: {type(error).__name__}") from error
 
@@ -199,9 +206,8 @@ def _scaling(stored: dict[str, Any], network: Network) -> Scaling:
     return scaling
 
 
-def _names(stored: dict[str, Any]) -> Names:
-    several = {key: tuple(map(str, stored[key])) for key in ("features", "classes", "groups")}
-    return Names(**several, sensitive=str(stored["sensitive"]))
+def _meaning(stored: dict[str, Any]) -> Meaning:
+    return Meaning(**{name: tuple(map(str, stored[name])) for name in _NAMED})
 
 
 def _array(value: Any) -> np.ndarray | None:

@@ -223,7 +223,7 @@ def test_a_graph_that_was_given_in_python(safegnn, home, runs):
     assert_refused(
         safegnn("predict", str(run.folder)), 2, "its graph was given in Python; predict there, Run.load(...)"
     )
-    assert run.trained().names.features == tuple(FEATURES)
+    assert run.trained().meaning.features == tuple(FEATURES)
     columns = "nodes: nodes.csv, edges: edges.txt, id: id, label: state, sensitive: sex"
     files = f"data={{name: csv, dir: '{home}/data', csv: {{{columns}}}}}"
     code, out, _ = safegnn("predict", str(run.folder), "--set", files)

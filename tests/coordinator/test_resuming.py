@@ -44,7 +44,7 @@ def assert_same_run(folder: RunFolder, whole: RunFolder) -> None:
             np.testing.assert_array_equal(first[key], second[key])
     one, other = (load_model(run.path / "model.pt") for run in (folder, whole))
     assert type(one.network) is type(other.network) and one.network.config == other.network.config
-    assert (one.scaling, one.names) == (other.scaling, other.names)
+    assert (one.scaling, one.meaning) == (other.scaling, other.meaning)
     np.testing.assert_array_equal(one.parameters, other.parameters)
     np.testing.assert_array_equal(one.parameters, final(whole))
 

@@ -11,7 +11,7 @@ from orchestrator.config import ClientsConfig, DataConfig
 from orchestrator.errors import DataError
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.joined import join_clients
-from orchestrator.graphs.names import Names
+from orchestrator.graphs.meaning import Meaning
 from tests.class_graphs import class_graph
 
 WHOLE = load_graph(DataConfig(synthetic={"nodes": 60, "edges": 150, "features": 4}, scaling="pooled"), 1)
@@ -63,9 +63,9 @@ def test_each_client_scales_what_the_whole_holds_of_it():
 
 
 def test_columns_in_another_order_at_another_client_are_refused():
-    first = replace(PARTS[0], names=Names(("age", "income", "a", "b")))
-    second = replace(PARTS[1], names=Names(("income", "age", "a", "b")))
+    first = replace(PARTS[0], meaning=Meaning(("age", "income", "a", "b")))
+    second = replace(PARTS[1], meaning=Meaning(("income", "age", "a", "b")))
     with pytest.raises(DataError, match="feature 0 of client 1 is called 'income', that of client 0 'age'; expected"):
         join_clients([first, second, PARTS[2]])
-    joined = join_clients([first, replace(PARTS[1], names=first.names), PARTS[2]])  # who has no names is taken as is
-    assert joined.names == first.names
+    joined = join_clients([first, replace(PARTS[1], meaning=first.meaning), PARTS[2]])  # none is as good
+    assert joined.meaning == first.meaning

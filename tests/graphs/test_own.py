@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from orchestrator.errors import DataError
 from orchestrator.graphs.graph import Graph
-from orchestrator.graphs.names import Names
+from orchestrator.graphs.meaning import Meaning
 
 X = np.arange(24, dtype=np.float64).reshape(8, 3) / 7
 EDGES = np.array([[0, 1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7]])
@@ -25,7 +25,7 @@ IDS = list("abcdefgh")
 
 def assert_same(first: Graph, second: Graph) -> None:
     for field in fields(Graph):
-        if field.name == "names":
+        if field.name == "meaning":
             continue  # only tables have them
         one, other = getattr(first, field.name), getattr(second, field.name)
         np.testing.assert_array_equal(one, other, field.name)
@@ -79,7 +79,7 @@ def test_the_split_is_that_of_files_read_by_the_settings(tmp_path):
             own = from_frames(nodes, edges, scaling=scaling, stratified=stratified, name="nodes")
             read = load_graph(settings, 31)
             assert_same(read, own)
-            assert read.names == own.names == Names(("x0", "x1", "x2"), ("no", "yes"), ("f", "m"), "sex")
+            assert read.meaning == own.meaning == Meaning(("x0", "x1", "x2"), ("no", "yes"), ("f", "m"))
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(lambda e: e[0] != e[1]), min_size=1))

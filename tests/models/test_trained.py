@@ -14,23 +14,23 @@ from hypothesis import strategies as st
 from orchestrator.config import ModelConfig
 from orchestrator.errors import DataError, RunError
 from orchestrator.graphs.graph import Graph
-from orchestrator.graphs.names import Names
+from orchestrator.graphs.meaning import Meaning
 from orchestrator.graphs.scaling import POLICIES, Scaling
 from orchestrator.models import create_network
 from orchestrator.models.trained import FORMAT, TrainedModel, load_model
 from tests.class_graphs import class_graph
 
-NAMES = Names(("age", "income", "visits"), ("no", "yes"), ("f", "m"), "sex")
+NAMES = Meaning(("age", "income", "visits"), ("no", "yes"), ("f", "m"))
 RNG = np.random.default_rng(5)
 X = RNG.uniform(1, 9, (20, 3)).astype(np.float32)
 EDGES = np.array([range(19), range(1, 20)])
 
 
 def raw(x=X, names=NAMES, **options) -> Graph:
-    return Graph.from_arrays(x, EDGES[:, : len(x) - 1], None, names=names, **options)
+    return Graph.from_arrays(x, EDGES[:, : len(x) - 1], None, meaning=names, **options)
 
 
-def trained(policy: str, names: Names = NAMES, classes: int = 2) -> TrainedModel:
+def trained(policy: str, names: Meaning = NAMES, classes: int = 2) -> TrainedModel:
     name = "gcn" if classes == 2 else "sage"
     network = create_network(3, classes, ModelConfig(name=name, hidden=4))
     return TrainedModel(network, network.initial_parameters(1), Scaling.of(policy, X), names)
@@ -46,7 +46,7 @@ def test_what_is_loaded_predicts_what_was_saved(policy, tmp_path):
     model.save(tmp_path / "model.pt")
     loaded = load_model(str(tmp_path / "model.pt"))
     assert_same(loaded.predict(raw()), model.predict(raw()))
-    assert (loaded.names, loaded.scaling) == (NAMES, model.scaling)
+    assert (loaded.meaning, loaded.scaling) == (NAMES, model.scaling)
     assert (tmp_path / "model.pt").stat().st_mode & 0o077 == 0
 
 
@@ -68,7 +68,7 @@ def test_features_are_scaled_as_the_model_says(policy):
 def test_a_pooled_model_scales_others_as_its_own():
     """A few nodes, even one, are not brought to mean 0 by themselves."""
     model, scaled = trained("pooled"), Scaling.of("pooled", X).apply(X, "t")
-    one = Graph.from_arrays(X[:1], EDGES[:, :0], None, names=NAMES)
+    one = Graph.from_arrays(X[:1], EDGES[:, :0], None, meaning=NAMES)
     with torch.no_grad():
         logit = model.module()(torch.from_numpy(scaled[:1]), torch.empty(2, 0, dtype=torch.int64))
     np.testing.assert_allclose(model.predict(one)["probability_yes"], torch.sigmoid(logit), rtol=1e-5)
@@ -79,9 +79,9 @@ def test_a_pooled_model_scales_others_as_its_own():
 def test_constant_features_are_left_out_of_new_graphs_too():
     wide = np.insert(X, 1, 3, axis=1)  # constant in training
     network = create_network(3, 2, ModelConfig(hidden=4))
-    names = Names(("age", "country", "income", "visits"))
+    names = Meaning(("age", "country", "income", "visits"))
     vector = network.initial_parameters(1)
-    for named in (names, Names()):
+    for named in (names, Meaning()):
         model = TrainedModel(network, vector, Scaling.of("pooled", wide), named)
         new = wide.copy()
         new[:, 1] = np.arange(20)
@@ -89,7 +89,7 @@ def test_constant_features_are_left_out_of_new_graphs_too():
 
 
 def test_many_classes_and_no_names():
-    table = trained("none", Names(), classes=4).predict(raw(names=Names()))
+    table = trained("none", Meaning(), classes=4).predict(raw(names=Meaning()))
     assert list(table) == [*(f"probability_{c}" for c in range(4)), "predicted"]
     assert set(table["predicted"]) <= {"0", "1", "2", "3"}
     np.testing.assert_allclose(table.iloc[:, :4].sum(axis=1), 1, rtol=1e-5)
@@ -116,7 +116,7 @@ def test_features_are_found_by_name(policy, order):
 )
 @pytest.mark.parametrize("policy", POLICIES)
 def test_other_features_are_refused_in_one_line(policy, columns, message):
-    graph = raw(np.ones((20, len(columns) or 2)), Names(columns))
+    graph = raw(np.ones((20, len(columns) or 2)), Meaning(columns))
     with pytest.raises(DataError, match=message) as caught:
         trained(policy).predict(graph)
     assert "\n" not in str(caught.value)
@@ -135,10 +135,10 @@ def test_features_that_were_scaled_otherwise_are_refused():
         (trained("by_client"), raw(scaling="row_normalised"), r"\(row_normalised\), and not .* \(by_client\)"),
         (
             trained("by_client"),
-            replace(raw(scaling="by_client"), names=Names(("income", "age", "visits"))).scaled_to_train(),
+            replace(raw(scaling="by_client"), meaning=Meaning(("income", "age", "visits"))).scaled_to_train(),
             r"\(by_client\), and not .* \(by_client\)",  # nothing is reordered after scaling
         ),
-        (trained("by_client"), raw(X[:, :2], Names(), scaling="by_client").scaled_to_train(), "2 features; .* on 3"),
+        (trained("by_client"), raw(X[:, :2], Meaning(), scaling="by_client").scaled_to_train(), "2 features; .* on 3"),
     ):
         with pytest.raises(DataError, match=message):
             model.predict(graph)
@@ -146,7 +146,7 @@ def test_features_that_were_scaled_otherwise_are_refused():
 
 def test_labels_do_not_matter_not_even_of_a_class_that_the_model_does_not_know():
     labels = np.arange(20) % 3
-    graph = Graph.from_arrays(X, EDGES, labels, labels % 2, names=NAMES)
+    graph = Graph.from_arrays(X, EDGES, labels, labels % 2, meaning=NAMES)
     assert_same(trained("by_client").predict(graph), trained("by_client").predict(raw()))
 
 
@@ -181,7 +181,7 @@ def test_files_that_are_no_models_are_refused_by_name(tmp_path):
         content | {"scaling": scaling | {"mean": torch.zeros(2)}},
         content | {"scaling": scaling | {"mean": None}},
         content | {"scaling": scaling | {"deviation": torch.full((3,), np.inf)}},
-        content | {"names": {"features": ["age"]}},
+        content | {"meaning": {"features": ["age"]}},
         Foreign(),
     ):
         torch.save(changed, path)
