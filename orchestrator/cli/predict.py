@@ -63,7 +63,7 @@ def _settings(settings: Config, run: Path, files: Sequence[Path], given: list[st
     """
     for override in given:
         if override.split("=")[0].strip().split(".")[0] != "data":
-            raise ConfigError(f"--set {override}: a prediction reads only data; expected data.…")
+            raise ConfigError(f"--set {override}: a prediction reads only data; expected data.NAME=VALUE")
     changed = load_config(file=run / "config.yaml", overrides=given)
     places = _places(changed)
     if files and len(files) != len(places):
