@@ -98,7 +98,7 @@ def train(
                     scaling = clients[client].scaled_to_train().scaling
                     TrainedModel(network, own, scaling, graph.meaning).save(folder.model(client))
     if not METHODS[config.method.name].personal:
-        TrainedModel(network, rounds.model, graph.scaling, graph.meaning).save(folder.model())
+        TrainedModel(network, rounds.model, graph.scaling.carried, graph.meaning).save(folder.model())
     return rounds.model
 
 

@@ -67,6 +67,11 @@ class Scaling:
         """
         return cls("by_client", *_moments(features[fitted_on]))
 
+    @property
+    def carried(self) -> Scaling:
+        """What a model brings for graphs that are not scaled: itself, or ``by_client`` for each of them to fit."""
+        return Scaling("by_client", applied=False) if self.policy == "by_client" and self.mean is None else self
+
     def apply(self, features: np.ndarray, name: str) -> np.ndarray:
         """Features as they came, (n, f), scaled: float32, (n, f'). As they came where that is left to their holder.
 

@@ -181,7 +181,9 @@ def load_model(path: Path | str, model: Callable[[int, int], nn.Module] | OwnMod
     if version != FORMAT:
         raise RunError(f"{path}: a model of format {version}, which this version does not read; expected {FORMAT}")
     if name == "own" and own is None:
-        raise RunError(f"{path}: its network is an own one; give it, load_model(path, model=...)")
+        raise RunError(
+            f"{path}: its network is an own one; give it, Run.load(folder, model=...) or load_model(path, model)"
+        )
     try:
         with own_network(own):
             network = create_network(content["num_features"], content["classes"], ModelConfig(**content["model"]))

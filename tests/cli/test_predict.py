@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy.special import expit
 
-from orchestrator import Run, load_config, train
+from orchestrator import Graph, Run, load_config, train
 from orchestrator.config import Config
 from orchestrator.evaluation.metrics import Evaluator
 from orchestrator.graphs import client_graphs, load_graph
@@ -228,6 +228,18 @@ def test_a_graph_that_was_given_in_python(safegnn, home, runs):
     files = f"data={{name: csv, dir: '{home}/data', csv: {{{columns}}}}}"
     code, out, _ = safegnn("predict", str(run.folder), "--set", files)
     assert code == 0 and len(table(out)) == 60
+
+
+@pytest.mark.parametrize("scaling", ["by_client", "pooled"])
+def test_clients_that_brought_their_own_graphs(home, scaling):
+    config = settings(home, f"data.scaling={scaling}", "evaluation.where=clients", "federation.rounds=1")
+    whole = load_graph(config.data, 31)
+    run = train(settings=config, clients=list(client_graphs(whole, config.clients, 31)))
+    table, files = patients()
+    nodes = table.drop(columns=["state", "sex"])
+    edges = pd.DataFrame([line.split() for line in files.splitlines()])
+    new = Graph.from_pandas(nodes, edges, id="id", label=None)
+    pd.testing.assert_frame_equal(run.predict(new), run.predict(whole))
 
 
 def test_names_with_commas_and_quotes_stay_one_cell(safegnn, home, runs, tmp_path):

@@ -137,6 +137,14 @@ def test_a_plain_shuffle_can_leave_a_small_group_out():
     assert any(lacking[:20]) and not any(lacking[20:])
 
 
+def test_classes_of_one_and_two_nodes_do_not_stop_a_stratified_split():
+    counts = [40, 13, 4, 3, 3, 2, 1]
+    labels = np.repeat(np.arange(7), counts).astype(np.int8)
+    masks = split_masks(labels, None, (0.7, 0.15, 0.15), True, "t", 1)
+    held = np.array([[int((mask & (labels == label)).sum()) for label in range(7)] for mask in masks])
+    assert held.sum(axis=0).tolist() == counts and (held[:, :5] > 0).all() and held[0].sum() >= 40
+
+
 def test_a_split_is_decided_by_the_seed():
     labels, groups = (np.arange(40) % 2).astype(np.int8), (np.arange(40) // 2 % 2).astype(np.int8)
     first, again, other = (split_masks(labels, groups, (0.5, 0.25, 0.25), True, "t", seed) for seed in (1, 1, 2))

@@ -55,6 +55,16 @@ def test_who_has_fewer_than_two_nodes_to_learn_a_scale_from_has_features_of_0(co
     assert (alone.scaled_to_train().features == 0).all()
 
 
+@pytest.mark.parametrize("value", [0.1, 14.62, 1e-7, 3e4 + 1 / 3])
+def test_a_constant_is_one_even_where_its_mean_is_rounded(value):
+    """Whose deviation, computed, would be about 1e-16: an unseen value would become as large as the inverse of that."""
+    values = np.full((1000, 1), value, np.float32)
+    values[-1] = 2 * values[0]
+    scaling = Scaling.by_client(values, np.arange(1000) < 999)
+    assert (scaling.apply(values, "t") == 0).all()
+    assert Scaling.of("pooled", values[:-1]).apply(values, "t").shape == (1000, 0)
+
+
 def test_a_deviation_of_few_nodes_does_not_blow_up_the_others():
     """Five and five and a hair more, and held-out nodes far off."""
     values = np.array([[5], [5], [5.00001], [50], [-3e38]], np.float32)
