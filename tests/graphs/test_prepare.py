@@ -137,6 +137,12 @@ def test_a_plain_shuffle_can_leave_a_small_group_out():
     assert any(lacking[:20]) and not any(lacking[20:])
 
 
+def test_a_group_of_three_whose_classes_are_smaller_is_in_every_mask():
+    labels, groups = np.array([0, 1] * 20 + [0, 0, 1], np.int8), np.array([0] * 40 + [1] * 3)
+    masks = split_masks(labels, groups, (0.6, 0.2, 0.2), True, "t", 1)
+    assert masks[:, 40:].sum(axis=1).tolist() == [1, 1, 1]
+
+
 def test_classes_of_one_and_two_nodes_do_not_stop_a_stratified_split():
     counts = [40, 13, 4, 3, 3, 2, 1]
     labels = np.repeat(np.arange(7), counts).astype(np.int8)
