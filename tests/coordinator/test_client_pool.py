@@ -32,7 +32,8 @@ def setting(tiny, tmp_path_factory):
         config = tiny(folder, *overrides)
         graph = load_graph(config.data, config.seed)
         model = create_network(graph.num_features, graph.classes, config.model).initial_parameters(config.seed)
-        return config, client_graphs(graph, config.clients, config.seed), model
+        graphs = [part.scaled_to_train() for part in client_graphs(graph, config.clients, config.seed)]
+        return config, graphs, model
 
     return build
 
