@@ -103,7 +103,7 @@ def train(
                 engine.start(checkpoint.parameters)
                 if warning := _small_cohort(plan):
                     announce(warning)
-                evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations)
+                evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations, clients)
                 rounds = _Rounds(config, plan, folder, pool, engine, evaluation, budget, checkpoint, audit)
                 rounds.prepare_clients(len(clients), announce)
                 rounds.begin()

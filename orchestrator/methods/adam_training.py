@@ -161,15 +161,15 @@ class AdamTraining(LocalMethod):
             cls.after_step(batch, trained.detach())
         return list(zip(trained.detach().double().numpy(), cls.scores(batch, trained.detach()), strict=True))
 
-    def predict(self, parameters: np.ndarray, own: bool) -> np.ndarray:
+    def logits(self, parameters: np.ndarray, own: bool) -> np.ndarray:
         vector = self._trained if own and self._trained is not None else parameters
-        return self._predictions(torch.tensor(vector, dtype=torch.float32))
+        return self._logits(torch.tensor(vector, dtype=torch.float32))
 
-    def _predictions(self, model: Tensor) -> np.ndarray:
-        """Of the client's own nodes, without dropout; model: float32, shape (d,)."""
+    def _logits(self, model: Tensor) -> np.ndarray:
+        """Of the client's own nodes, shape (n, C), without dropout; model: float32, shape (d,)."""
         with torch.no_grad():
             logits = self.network.logits(model[None, : self.network.size], self.tensors)
-        return self.network.predictions(logits)[: self.graph.num_nodes]
+        return self.network.by_class(logits)[: self.graph.num_nodes]
 
     def _take_moments(self, size: int) -> dict[str, Tensor]:
         """Adam's state, to be changed in place."""
