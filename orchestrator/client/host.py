@@ -1,7 +1,7 @@
 """A client process: hosts some of the simulated clients and carries out the coordinator's orders.
 
 A client's model, optimiser, graph and reply key live here only. What goes back to the coordinator is what an order
-says: sealed uploads, confusion tables, and, where clients prepare together, their questions and answers.
+says: sealed uploads, tables of counts, and, where clients prepare together, their questions and answers.
 """
 
 from __future__ import annotations

@@ -330,7 +330,7 @@ class EvaluationConfig(Section):
     where: Literal["whole_graph", "clients"] = Field(
         "whole_graph",
         description="whole_graph: utility and fairness of the global model, by a holder of the whole graph; clients: "
-        "every client on its own nodes, mean over the clients",
+        "every client on its own nodes: mean over the clients, gaps also of all their nodes together",
     )
     model: Literal["released", "trained"] = Field(
         "released",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import rankdata
 
 __all__ = ["auc"]
 
@@ -17,17 +16,21 @@ def auc(logits: np.ndarray, labels: np.ndarray) -> float | None:
         logits: finite, shape (n, C).
         labels: in [0, C), shape (n,).
     """
-    nodes, classes = logits.shape
-    members = np.bincount(labels, minlength=classes)
-    split = np.flatnonzero((members > 0) & (members < nodes))
-    if not len(split):
-        return None
+    classes = logits.shape[1]
     if classes == 2:  # both classes have the same
-        split, scores = split[1:], logits[:, 1:] - logits[:, :1]
+        areas = [_area(logits[:, 1] - logits[:, 0], labels == 1)]
     else:
         shifted = logits - logits.max(axis=1, keepdims=True)
-        scores = (shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))[:, split]
-    ranks = rankdata(scores, axis=0)
-    own = members[split]
-    sums = (ranks * (labels[:, None] == split)).sum(axis=0)
-    return float(np.mean((sums - own * (own + 1) / 2) / (own * (nodes - own))))
+        scores = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+        areas = [_area(scores[:, c], labels == c) for c in range(classes)]
+    known = [area for area in areas if area is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _area(scores: np.ndarray, members: np.ndarray) -> float | None:
+    """How often a member has the higher score than another node; equal ones count half."""
+    own, others = scores[members], np.sort(scores[~members])
+    if not len(own) or not len(others):
+        return None
+    below, up_to = (others.searchsorted(own, side).sum() for side in ("left", "right"))
+    return float(below + up_to) / (2 * len(own) * len(others))
