@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from orchestrator.config import Config, load_config
-from orchestrator.experiments.grid import run_grid
+from orchestrator.experiments.grid import GridPlan, run_grid
 from orchestrator.experiments.methods import best_round
 from orchestrator.experiments.tables import Spread
 
@@ -28,7 +28,7 @@ def measure(config: Config, seeds: int) -> tuple[Spread, Spread, float]:
     """Validation and test accuracy in the round of the best validation accuracy, and the last sparsity."""
     with tempfile.TemporaryDirectory() as scratch:
         common = config.changed(run={"dir": Path(scratch), "checkpoint_rounds": 10**6})
-        runs = run_grid(common, "penalties", {"fedpub": common}, seeds).runs("fedpub")
+        runs = run_grid(GridPlan("penalties", common, {"fedpub": common}, seeds), "penalties").runs("fedpub")
     best = [best_round(run) for run in runs]
     validation, test = (Spread.of([record[mask]["accuracy"] for record in best]) for mask in ("val", "test"))
     return validation, test, runs[-1][-1].get("mask_sparsity", 0.0)

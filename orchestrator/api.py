@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,7 @@ class Run:
         Raises:
             RunError: the folder holds no run.
         """
-        opened, settings = RunFolder.open(Path(folder))
+        opened, settings = RunFolder.open(Path(folder).expanduser())
         return cls(opened.path, settings, _own_module(model))
 
     @property
@@ -171,7 +172,8 @@ def train(
             ``forward(x, edge_index)`` gives logits of shape (n, classes), or (n,) of two classes; or a section of
             settings, as any other.
         clients: every client's own graph; or a section of settings, as any other.
-        resume: the folder of a run to continue, with its own settings; `graph`, `clients` and `model` are not in it.
+        resume: the folder of a run to continue, with its own settings, of which `federation.rounds` alone can be set,
+            to extend it. What was given as `graph`, `clients` and `model` is not in it and has to be given again.
         audit: also compute each aggregation in float64 from the clients' plaintext; simulation only.
         observe: called after every round.
         announce: called with what goes on before the first round, where that takes time.
@@ -193,24 +195,28 @@ def train(
         if graph is not None:
             raise ConfigError("graph: it is cut into clients; leave it out where clients bring graphs of their own")
         graph = join_clients(parts)
-    if resume is None:
-        folder = None
-        settings = _settings(settings, presets, sections, graph, parts, own is not None)
-    elif settings is not None or presets or sections:
-        raise ConfigError("resume: the run continues with its own settings; leave others out")
-    else:
-        folder, settings = RunFolder.open(Path(resume))
-        _check_resumed(settings, graph, parts, own is not None)
-    warm_up()
-    from orchestrator.experiments.run import check
-    from orchestrator.experiments.run import run as run_rounds
-    from orchestrator.models import own_network
+    with ExitStack() as held:
+        if resume is None:
+            folder = None
+            settings = _settings(settings, presets, sections, graph, parts, own is not None)
+        else:
+            folder, kept = RunFolder.open(Path(resume).expanduser())
+            held.enter_context(folder.lock)
+            folder.check_settings(kept)
+            _check_resumed(kept, graph, parts, own is not None)
+            settings = _extended(kept, settings, presets, sections)
+        warm_up()
+        from orchestrator.experiments.run import check
+        from orchestrator.experiments.run import run as run_rounds
+        from orchestrator.models import own_network
 
-    module = _own_module(own)
-    # The round loop takes one thread, for good; a notebook that trains wants its own back.
-    with own_network(module), threadpool_limits(None):
+        module = _own_module(own)
+        held.enter_context(own_network(module))
+        # The round loop takes one thread, for good; a notebook that trains wants its own back.
+        held.enter_context(threadpool_limits(None))
         engine, whole = check(settings, graph, parts)
         folder = folder or RunFolder.create(settings)
+        held.enter_context(folder.lock)
         started(folder.path)
         run_rounds(
             settings,
@@ -223,9 +229,9 @@ def train(
             clients=parts,
             engine=engine,
         )
-    run = Run(folder.path, settings, module)
-    run.figures()
-    return run
+        run = Run(folder.path, settings, module)
+        run.figures()
+        return run
 
 
 def _settings(
@@ -263,6 +269,17 @@ def _check_resumed(settings: Config, graph: Graph | None, parts: Sequence[Graph]
         if is_given != is_own:
             cure = "give it again" if is_own else "leave it out"
             raise ConfigError(f"resume: the run {'had' if is_own else 'had not'} {argument} given in Python; {cure}")
+
+
+def _extended(kept: Config, wanted: Config | None, presets: Sequence[str], sections: dict[str, Any]) -> Config:
+    """A run's settings with as many rounds as are wanted now. Raises ConfigError where anything else would change."""
+    wanted = (wanted or kept).changed(**sections)
+    extended = kept.changed(federation={"rounds": wanted.federation.rounds})
+    if presets or wanted != extended:
+        raise ConfigError(
+            "resume: the run continues with its own settings; leave others out, but for federation.rounds, to extend it"
+        )
+    return extended
 
 
 def _own_module(model: Callable[[int, int], nn.Module] | None) -> OwnModule | None:

@@ -7,6 +7,7 @@ The command line prints it and exits with ``exit_status``; nothing here is ever 
 from __future__ import annotations
 
 __all__ = [
+    "BusyError",
     "CohortError",
     "ConfigError",
     "DataError",
@@ -42,6 +43,10 @@ class RangeError(SafeGNNError):
 
 class RunError(SafeGNNError):
     """A run folder or checkpoint cannot be written, read or resumed."""
+
+
+class BusyError(SafeGNNError):
+    """Another process is writing to a folder that only one may write."""
 
 
 class ProtocolError(SafeGNNError):

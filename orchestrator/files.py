@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,11 @@ def private(path: str | Path, flags: int) -> int:
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file, of mode 0600, whole or not at all. Raises RunError with one line, e.g. on a full disk."""
+    """Write a file, of mode 0600, whole or not at all; when this returns, no power failure undoes it.
+
+    Raises:
+        RunError: with one line, e.g. on a full disk.
+    """
     temporary = path.with_name(path.name + ".new")
     try:
         with open(temporary, "wb", opener=private) as file:
@@ -28,11 +33,24 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        _flush_names(path.parent)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if not isinstance(error, OSError):
             raise
         raise RunError(f"{path}: cannot be written: {error.strerror or error}; the previous version stands") from error
+
+
+def _flush_names(folder: Path) -> None:
+    """Write a folder's list of names to the disk, as a file's flush does not."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # what file systems say on which folders need none
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

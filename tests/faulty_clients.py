@@ -62,6 +62,20 @@ def breaks_on_an_order(connection, graphs, config):
     connection.send(("failed", "ZeroDivisionError: division by zero"))
 
 
+def cannot_be_read():
+    raise ValueError("secret 4711")
+
+
+class _Unreadable:
+    def __reduce__(self):
+        return cannot_be_read, ()
+
+
+def sends_what_cannot_be_read(connection, graphs, config):
+    connection.recv()
+    connection.send(("done", _Unreadable()))
+
+
 def tells_its_blocked_signals(connection):
     connection.send(signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
@@ -81,8 +95,8 @@ class Uneven(LocalMethod):
     def receive(self, parameters):
         self.received = parameters
 
-    def predict(self, parameters, own):
-        return np.full(self.graph.num_nodes, int(own))
+    def logits(self, parameters, own):
+        return np.eye(self.graph.classes)[np.full(self.graph.num_nodes, int(own))]
 
     def facts(self):
         return {"client": self.client}

@@ -1,5 +1,5 @@
 """The command line, one file a group of commands: parse, call, print."""
 
-from orchestrator.cli.app import main
+from orchestrator.cli.entry import main
 
 __all__ = ["main"]

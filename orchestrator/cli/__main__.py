@@ -1,5 +1,5 @@
 """`python -m orchestrator.cli`."""
 
-from orchestrator.cli.app import main
+from orchestrator.cli.entry import main
 
 main()

@@ -49,21 +49,25 @@ def print_rows(rows: Sequence[Mapping[str, str | None]]) -> None:
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Callable[[str, Any], None]]:
-    """A bar on a terminal, else a line now and then; both say what the last round gave and cost."""
+def progress(total: int, before: int | None = None) -> Iterator[Callable[[str, Any], None]]:
+    """A bar on a terminal, else a line now and then; both say what the last round gave and cost.
+
+    Args:
+        before: rounds that were completed before; None: as many as the first result says, which is of one run.
+    """
     from orchestrator.experiments.tables import metric
 
     last_round = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn(), last_round)
     log = _console(stderr=True)
     with Progress(*columns, console=log, disable=not log.is_terminal) as bar:
-        task, done = bar.add_task("starting", total=total), 0
+        task, done = bar.add_task("starting", total=total), before
 
         def advance(run: str, result: Any) -> None:
             nonlocal done
-            done = done + 1 if done else result.round  # a resumed run does not begin with round 1
+            done = result.round if done is None else done + 1  # a resumed run does not begin with round 1
             values, cost = result.evaluations["val"].as_dict(), result.cost
-            name, label = ("auc", "AUC") if "auc" in values else ("accuracy", "accuracy")
+            name, label = ("accuracy", "accuracy") if "macro_f1" in values else ("auc", "AUC")
             text = f"val {label} {metric(values[name])}  online {cost.online_seconds:.3f} s  "
             text += f"{sum(cost.online_bytes) / 1000:.1f} kB"
             text = f"{run}  {text}" if run else text

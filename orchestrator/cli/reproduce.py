@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orchestrator.cli.options import DataDir, File, Json, Overrides, Presets, overrides
-from orchestrator.cli.printing import note, print_json, progress, say
+from orchestrator.cli.printing import note, print_json, progress, say, tell
+from orchestrator.cli.train import interruptible
+from orchestrator.errors import ConfigError
 
 __all__ = ["reproduce"]
 
 
 def reproduce(
-    experiment: Annotated[str, typer.Argument(help="table2 (with figures 4 and 5) or operating-point.")],
+    experiment: Annotated[
+        str | None, typer.Argument(help="table2 (with figures 4 and 5) or operating-point; none with --resume.")
+    ] = None,
     preset: Presets = None,
     config: File = None,
     set_: Overrides = None,
     data_dir: DataDir = None,
-    engine: Annotated[str, typer.Option("--engine", help="plaintext, faster, or embedded.")] = "plaintext",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of every setting.")] = 5,
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="plaintext, the default and faster, or embedded.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Runs of every setting; default 5.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", help="Folder of a reproduction to go on with, with its settings.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train several privacy settings with several seeds; leave a table, curves and every run's folder.
@@ -27,27 +37,43 @@ def reproduce(
     Where Pokec's files are missing, the synthetic stand-in of the same size takes its place.
     """
     from orchestrator.coordinator.client_pool import warm_up
-    from orchestrator.experiments.privacy_settings import configuration, settings_of
+    from orchestrator.experiments.plan import GridPlan
 
-    settings, stand_in = configuration(experiment, preset or (), config, overrides(set_, data_dir, engine))
-    if stand_in:
-        note(stand_in)
-    compared = settings_of(experiment, settings)
+    if resume is None:
+        from orchestrator.experiments.privacy_settings import EXPERIMENTS, configuration, settings_of
+
+        if experiment is None:
+            raise ConfigError(f"reproduce: expected an experiment, {' or '.join(EXPERIMENTS)}, or --resume FOLDER")
+        chosen = overrides(set_, data_dir, engine or "plaintext")
+        settings, stand_in = configuration(experiment, preset or (), config, chosen)
+        if stand_in:
+            note(stand_in)
+        plan = GridPlan(experiment, settings, settings_of(experiment, settings), seeds or 5)
+    elif any((experiment, preset, config, set_, data_dir, engine, seeds)):
+        raise ConfigError("--resume goes on with the reproduction's own settings; leave the experiment and options out")
+    else:
+        plan = GridPlan.load(resume)
+        if plan.kind in ("engines", "methods"):
+            raise ConfigError(f"--resume {resume}: it is of `safegnn compare`")
     warm_up()
     from orchestrator.experiments import reproduction
     from orchestrator.experiments.tables import markdown
 
-    with progress(len(compared) * seeds * settings.federation.rounds) as advance:
+    begun: list[Path] = []
+    with interruptible("reproduce", begun), progress(plan.rounds, plan.completed(resume)) as advance:
         result = reproduction.reproduce(
-            experiment,
-            settings,
-            compared,
-            seeds,
+            plan.kind,
+            plan.common,
+            plan.settings,
+            plan.seeds or 1,
+            resume=resume,
             observe=lambda name, seed, round: advance(f"{name}, seed {seed}", round),
+            announce=tell,
+            started=begun.append,
         )
     if as_json:
         print_json(result.as_dict())
         return
     say(markdown(result.table()))
-    simulated = ", of the run on shares that plaintext simulates" if engine == "plaintext" else ""
+    simulated = ", of the run on shares that plaintext simulates" if plan.common.engine.name == "plaintext" else ""
     say(f"epsilon at delta {result.delta:g}{simulated}; table and curves: {result.folder}")

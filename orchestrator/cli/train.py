@@ -11,9 +11,10 @@ import typer
 
 from orchestrator.cli.options import DataDir, EngineName, File, Json, Overrides, Presets, Program, Protocol, load
 from orchestrator.cli.printing import print_json, print_rows, progress, say, tell
+from orchestrator.config import Config
 from orchestrator.errors import ConfigError, SafeGNNError
 
-__all__ = ["train"]
+__all__ = ["interruptible", "train"]
 
 
 def train(
@@ -24,7 +25,12 @@ def train(
     engine: EngineName = None,
     protocol: Protocol = None,
     program: Program = None,
-    resume: Annotated[Path | None, typer.Option("--resume", help="Run folder to continue, with its settings.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume", help="Run folder to continue, with its settings; --set federation.rounds=N extends it."
+        ),
+    ] = None,
     audit: Annotated[
         bool, typer.Option("--audit", help="Check every aggregation against float64; simulation only.")
     ] = False,
@@ -35,16 +41,19 @@ def train(
 
     if resume is None:
         settings = load(preset, config, set_, data_dir, engine, protocol, program)
-    elif preset or config or set_ or data_dir or engine or protocol or program:
-        raise ConfigError("--resume continues with the run's own settings; leave the other options out")
+    elif preset or config or data_dir or engine or protocol or program:
+        raise ConfigError(
+            "--resume continues with the run's own settings; leave other options than --set federation.rounds=N out"
+        )
     else:
-        _, settings = RunFolder.open(resume)
+        RunFolder.open(resume)
+        settings = load(None, resume / "config.yaml", set_)
     from orchestrator import api
 
     begun: list[Path] = []
-    with _interruptible(begun), progress(settings.federation.rounds) as advance:
+    with interruptible("train", begun), progress(settings.federation.rounds) as advance:
         run = api.train(
-            settings=settings if resume is None else None,
+            settings=settings,
             resume=resume,
             audit=audit,
             observe=lambda result: advance("", result),
@@ -55,13 +64,16 @@ def train(
     if as_json:
         print_json(document)
     else:
-        _print(document, settings.privacy.noise_multiplier > 0)
+        _print(document, settings)
 
 
-def _print(document: Mapping[str, Any], noisy: bool) -> None:
-    from orchestrator.experiments.tables import metric
+def _print(document: Mapping[str, Any], settings: Config) -> None:
+    from orchestrator.experiments.tables import gap_lines, metric
 
-    columns = {"validation": "validation", "ma20": f"mean of {min(20, document['rounds'])} rounds", "test": "test"}
+    rounds = document["rounds"]
+    columns = {"validation": "validation", "test": "test"}
+    if rounds > 1:
+        columns["validation_ma20"] = f"validation, mean of {min(20, rounds)} rounds"
     print_rows(
         [
             {"after the last round": name, **{title: metric(document[key][name]) for key, title in columns.items()}}
@@ -69,18 +81,27 @@ def _print(document: Mapping[str, Any], noisy: bool) -> None:
         ]
     )
     for mask, reasons in document["undefined"].items():
+        gaps = document["gaps"][mask]
+        for line in gap_lines(document[mask], gaps, reasons):
+            say(f"{mask} {line}")
+        nodes = document["counts"][mask].get("nodes")
+        if gaps and (effective := document["counts"][mask].get("nodes_effective", nodes)) != nodes:
+            say(f"{mask}: clients share nodes; these intervals are as wide as for {effective} nodes, not {nodes}")
         for name, reason in reasons.items():
-            say(f"{mask} {name} is undefined: {reason}")
-    costs = document["costs"]
+            if not name.startswith(tuple(gaps)):
+                say(f"{mask} {name} is undefined: {reason}")
+    costs, rounds_of = document["costs"], f"median of {rounds}" if rounds > 1 else "the only one"
     say(
-        f"per round (median): local training {costs['training_seconds']:.3f} s, aggregation online "
+        f"per round ({rounds_of}): local training {costs['training_seconds']:.3f} s, aggregation online "
         f"{costs['online_seconds']:.3f} s, {costs['online_bytes_server0'] / 1000:.1f} kB between the servers each way, "
         f"upload {costs['upload_bytes_per_client'] / 1000:.0f} kB per client"
     )
     if (privacy := document["privacy"]) is not None:
         _print_privacy(privacy)
-    elif noisy:
+    elif settings.privacy.noise_multiplier > 0:
         say("no epsilon is stated: none is proven for these settings, or none was asked for")
+    elif settings.privacy.clip_norm is not None:
+        say("privacy.clip_norm without privacy.noise_multiplier: clipping alone protects nothing, and no epsilon holds")
     say(f"run folder: {document['run']}")
 
 
@@ -103,12 +124,12 @@ class _Interrupted(SafeGNNError):
 
 
 @contextmanager
-def _interruptible(begun: list[Path]) -> Iterator[None]:
-    """Args: begun: the run's folder, once there is one."""
+def interruptible(command: str, begun: list[Path]) -> Iterator[None]:
+    """Say after Ctrl-C how to go on. Args: begun: the folder, once there is one."""
     try:
         yield
     except KeyboardInterrupt:
         if not begun:
             raise
-        advice = f"the last checkpoint stands, `safegnn train --resume {begun[0]}` continues"
+        advice = f"the last checkpoint stands, `safegnn {command} --resume {begun[0]}` continues"
         raise _Interrupted(f"interrupted; {advice}") from None

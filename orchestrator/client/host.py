@@ -1,7 +1,7 @@
 """A client process: hosts some of the simulated clients and carries out the coordinator's orders.
 
 A client's model, optimiser, graph and reply key live here only. What goes back to the coordinator is what an order
-says: sealed uploads, confusion tables, and, where clients prepare together, their questions and answers.
+says: sealed uploads, tables of counts, and, where clients prepare together, their questions and answers.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ __all__ = [
     "Train",
     "serve",
     "single_threaded",
+    "where",
 ]
 
 
@@ -127,7 +128,7 @@ class Train(Order):
         """What stands for the upload of a client that failed: the round can go on without it."""
         if isinstance(error, SafeGNNError):
             return error
-        return PeerLostError(f"client {client}", "local training", self.round, _where(error))
+        return PeerLostError(f"client {client}", "local training", self.round, where(error))
 
 
 @dataclass(frozen=True)
@@ -259,31 +260,57 @@ def serve(
     Arguments as `Clients`, and `own`, the `orchestrator.models.OwnModule` that ``model.name = own`` means.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the coordinator ends its clients
-    single_threaded()
-    if own is not None:
-        from orchestrator.models import NETWORKS
+    try:
+        single_threaded()
+        if own is not None:
+            from orchestrator.models import NETWORKS
 
-        NETWORKS["own"] = own
-    clients = Clients(graphs, config, method)
-    while True:
+            NETWORKS["own"] = own
+        clients = Clients(graphs, config, method)
+        while (order := _next_order(connection)) is not None and _say(
+            connection, *_outcome(order, clients, connection)
+        ):
+            pass
+    except BaseException as error:  # whatever it is, its text stays here
+        _say(connection, "failed", where(error))
+
+
+def _next_order(connection: Connection) -> Order | None:
+    """None where the coordinator has gone."""
+    try:
+        return connection.recv()
+    except (EOFError, OSError):
+        return None
+
+
+def _outcome(order: Order, clients: Clients, connection: Connection) -> tuple[str, Any]:
+    try:
+        return "done", order.carry_out(clients, connection)
+    except SafeGNNError as error:
+        return "refused", error
+    except BaseException as error:  # SystemExit too, whose text Python would print
+        return "failed", where(error)
+
+
+def _say(connection: Connection, kind: str, answer: Any) -> bool:
+    """Send an answer; False where nobody is left to hear it. What cannot be sent is a failure of this process."""
+    try:
         try:
-            order: Order = connection.recv()
-        except (EOFError, ConnectionError):
-            return
-        try:
-            connection.send(("done", order.carry_out(clients, connection)))
-        except SafeGNNError as error:
-            connection.send(("refused", error))
-        except ConnectionError:
-            return  # the coordinator has gone
+            connection.send((kind, answer))
+        except OSError:
+            raise
         except Exception as error:
-            connection.send(("failed", _where(error)))
+            connection.send(("failed", where(error)))
+    except OSError:
+        return False
+    return True
 
 
-def _where(error: Exception) -> str:
+def where(error: BaseException) -> str:
     """Where it happened, but not what was said: an exception's text may hold the client's data."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} in {Path(where.filename).name}, line {where.lineno}"
+    places = traceback.extract_tb(error.__traceback__)
+    at = f" in {Path(places[-1].filename).name}, line {places[-1].lineno}" if places else ""
+    return f"{type(error).__name__}{at}"
 
 
 def _batches(places: Sequence[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:

@@ -13,6 +13,8 @@ from orchestrator.config.sections import Section
 
 __all__ = ["in_one_line"]
 
+_MOST_SHOWN = 200
+
 
 def in_one_line(error: ValidationError, root: type[Section], tree: Mapping[str, Any]) -> str:
     """The faults, one after the other.
@@ -32,11 +34,20 @@ def _line(item: Mapping[str, Any], root: type[Section], tree: Mapping[str, Any])
     if kind == "missing":
         return f"{where}: must be given"
     if kind in ("string_type", "path_type"):
-        return f"{where}: expected text, got {got!r}; put it in quotes"
+        return f"{where}: expected text, got {_short(got)}; put it in quotes"
     message = str(item["msg"]).removeprefix("Value error, ")
     if kind != "value_error":
-        return f"{where}: {message}, got {got!r}"
+        return f"{where}: {message}, got {_short(got)}"
     return message if not where or message.startswith(f"{where}.") else f"{where}: {message}"
+
+
+def _short(value: Any) -> str:
+    """As Python writes it, of which a line shows the beginning."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number of too many digits
+        return "a number of thousands of digits"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def _unknown(path: Sequence[str | int], root: type[Section], method: str) -> str:

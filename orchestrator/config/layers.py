@@ -7,11 +7,13 @@ said in `orchestrator.config.merging`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from orchestrator.config.merging import lay, merge
+from orchestrator.config.sections import DataConfig
 from orchestrator.config.tree import Config, validated
 from orchestrator.config.yaml_text import parse
 from orchestrator.errors import ConfigError
@@ -40,16 +42,28 @@ def load_config(presets: Sequence[str] = (), file: Path | None = None, overrides
     merged: dict[str, Any] = {}
     for name in presets:
         if name not in preset_names():
-            raise ConfigError(f"unknown preset '{name}'; there are: {', '.join(preset_names())}")
+            raise ConfigError(_no_preset(name))
         lay(merged, _preset(name))
     if file is not None:
         try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = file.expanduser().read_text(encoding="utf-8-sig")
+        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a ~ that is nobody's
             raise ConfigError(f"{file}: cannot be read as a configuration: {error}") from error
         lay(merged, _layer(text, str(file)))
     lay(merged, _overriding(overrides))
     return validated(merged)
+
+
+def _no_preset(name: str) -> str:
+    """What to say of a name that no preset has."""
+    names = preset_names()
+    if name in get_args(DataConfig.model_fields["name"].annotation):
+        using = [preset for preset in names if f"-{name}-" in preset]
+        presets = f", or take a preset that trains on it: {', '.join(using[:3])}, ..." if using else ""
+        return f"unknown preset '{name}'; {name} is a data set: --set data.name={name}{presets}"
+    if close := get_close_matches(name, names, 3):
+        return f"unknown preset '{name}' (did you mean {' or '.join(close)}?)"
+    return f"unknown preset '{name}'; there are: {', '.join(names)}"
 
 
 def _overriding(overrides: Sequence[str]) -> dict[str, Any]:

@@ -40,6 +40,16 @@ class Section(BaseModel):
             raise ValueError(f"expected no flag, got {value}; put text in quotes")
         return value
 
+    @field_validator("*")
+    @classmethod
+    def _paths_from_the_home_folder(cls, value: Any) -> Any:
+        if not isinstance(value, Path):
+            return value
+        try:
+            return value.expanduser()
+        except RuntimeError:
+            raise ValueError(f"{value}: there is no such home folder; write the path out") from None
+
     @classmethod
     def inner(cls) -> dict[str, type[Section]]:
         """The sections in this one, by name."""
@@ -63,18 +73,18 @@ class CsvConfig(Section):
 class SyntheticConfig(Section):
     """Parameters of the synthetic generator (``data.name: synthetic``)."""
 
-    nodes: int = Field(2000, ge=10, description="number of nodes")
-    edges: int = Field(8000, ge=1, description="undirected edges")
-    features: int = Field(32, ge=1, description="features of a node")
-    degree_exponent: float = Field(2.5, gt=2.0, description="power law of the expected degrees")
+    nodes: int = Field(2000, ge=10, le=10**8, description="number of nodes")
+    edges: int = Field(8000, ge=1, le=10**9, description="undirected edges")
+    features: int = Field(32, ge=1, le=10**6, description="features of a node")
+    degree_exponent: float = Field(2.5, gt=2.0, le=100, description="power law of the expected degrees")
     sensitive_rate: float = Field(0.45, gt=0, lt=1, description="share of nodes with s = 1")
     positive_rate: float = Field(0.5, gt=0, lt=1, description="share of nodes with y = 1")
     label_bias: float = Field(0.1, ge=-0.9, le=0.9, description="P(y=1|s=1) - P(y=1|s=0)")
     label_homophily: float = Field(0.6, gt=0, lt=1, description="weight of edges within one label, against across")
     group_homophily: float = Field(0.9, gt=0, lt=1, description="weight of edges within one group, against across")
     missing_rate: float = Field(0.0, ge=0, lt=1, description="share of nodes whose label is missing")
-    signal: float = Field(1.0, ge=0, description="distance between the feature means of the two labels")
-    group_signal: float = Field(0.5, ge=0, description="distance between the feature means of the two groups")
+    signal: float = Field(1.0, ge=0, le=1e6, description="distance between the feature means of the two labels")
+    group_signal: float = Field(0.5, ge=0, le=1e6, description="distance between the feature means of the two groups")
 
 
 class DataConfig(Section):
@@ -132,28 +142,33 @@ class DataConfig(Section):
 class ClientsConfig(Section):
     """How clients are cut out of the graph; see `orchestrator.graphs.partition`."""
 
-    count: int = Field(30, ge=1, description="number of clients")
+    count: int = Field(30, ge=1, le=10**6, description="number of clients")
     partition: Literal["ego", "disjoint", "overlapping", "louvain", "whole", "own"] = Field(
         "ego",
         description="ego: k-hop networks around training nodes; disjoint: parts of METIS; overlapping: several clients "
         "a part, each with a random share of its nodes; louvain: communities, brought to about equal size; whole: one "
         "client that holds everything; own: graphs given in Python, one a client",
     )
-    hops: int = Field(3, ge=0, description="k, of ego")
+    hops: int = Field(3, ge=0, le=1000, description="k, of ego")
     ego_sampling: Literal["distinct", "with_replacement"] = Field(
         "distinct", description="of ego; distinct: no two clients have the same ego; with_replacement: they may"
     )
-    min_nodes: int = Field(1, ge=1, description="of ego: egos whose network is smaller are passed over")
-    copies: int = Field(5, ge=1, description="of overlapping: clients a part")
+    min_nodes: int = Field(1, ge=1, le=10**9, description="of ego: egos whose network is smaller are passed over")
+    copies: int = Field(5, ge=1, le=10**6, description="of overlapping: clients a part")
     share: float = Field(0.5, gt=0, le=1, description="of overlapping: share of its part's nodes that a client holds")
     tolerance: int = Field(
-        20, ge=0, description="of louvain: nodes by which clients may be larger, and pieces are smaller, than the mean"
+        20,
+        ge=0,
+        le=10**9,
+        description="of louvain: nodes by which clients may be larger, and pieces are smaller, than the mean",
     )
     features: Literal["float", "truncated"] = Field(
         "float", description="float: as they are; truncated: towards zero, as the reference code"
     )
     balance_self_loops: bool = Field(False, description="count self-loops as intra-group edges in B")
-    batch: int = Field(1, ge=1, description="clients that a process trains together; pays for many small networks")
+    batch: int = Field(
+        1, ge=1, le=10**6, description="clients that a process trains together; pays for many small networks"
+    )
 
     @model_validator(mode="after")
     def _partition_fits(self) -> ClientsConfig:
@@ -180,18 +195,20 @@ class ModelConfig(Section):
         "sage: GraphSAGE with neighbour sampling; own: a torch module given in Python, for which the rest of model has "
         "no effect",
     )
-    hidden: int = Field(64, ge=1, description="units of a hidden layer")
+    hidden: int = Field(64, ge=1, le=10**6, description="units of a hidden layer")
     dropout: float = Field(0.1, ge=0, lt=1, description="probability with which training drops a hidden unit")
     neighbours: int | None = Field(
-        5, ge=1, description="of sage: neighbours sampled of each node in training; null: all"
+        5, ge=1, le=10**6, description="of sage: neighbours sampled of each node in training; null: all"
     )
 
 
 class FederationConfig(Section):
     """How many rounds there are, and who takes part in them."""
 
-    rounds: int = Field(500, ge=1, description="rounds to train; privacy.epsilon_budget may end training earlier")
-    cohort: int = Field(10, ge=1, description="clients sampled per round; in few a client hides badly")
+    rounds: int = Field(
+        500, ge=1, le=10**9, description="rounds to train; privacy.epsilon_budget may end training earlier"
+    )
+    cohort: int = Field(10, ge=1, le=10**6, description="clients sampled per round; in few a client hides badly")
     sampling: Literal["distinct", "with_replacement", "poisson"] = Field(
         "distinct", description="poisson: every client with probability cohort / clients.count, so cohorts vary in size"
     )
@@ -232,7 +249,7 @@ class PrivacyConfig(Section):
         "fixed", description="fixed: C is clip_norm; quantile: from there C follows a private quantile of norms"
     )
     quantile: QuantileConfig = QuantileConfig()
-    noise_multiplier: float = Field(0.0, ge=0, description="sigma, relative to the L2 sensitivity; 0: no noise")
+    noise_multiplier: float = Field(0.0, ge=0, le=1e6, description="sigma, relative to the L2 sensitivity; 0: no noise")
     noise: Literal["each_full", "split"] = Field(
         "each_full", description="each_full: each server's noise alone is sigma; split: sigma/sqrt(2) each, the paper"
     )
@@ -269,9 +286,9 @@ class PrivacyConfig(Section):
 class SharingConfig(Section):
     """Fixed point of the vectors in Z_2^64; see `orchestrator.mpc.fixed_point.VectorFormat`."""
 
-    update_bits: int = Field(25, ge=1, description="fractional bits of the updates")
+    update_bits: int = Field(25, ge=1, le=64, description="fractional bits of the updates")
     weight_bits: int = Field(32, ge=1, le=32, description="fractional bits of the weights")
-    integer_bits: int = Field(6, ge=1, description="model parameters and update norms stay below 2^integer_bits")
+    integer_bits: int = Field(6, ge=1, le=64, description="model parameters and update norms stay below 2^integer_bits")
 
 
 _Port = Annotated[int, Field(ge=0, le=65535)]
@@ -305,7 +322,9 @@ class EngineConfig(Section):
     )
     timeout_sec: float = Field(60.0, gt=0, le=1e6, description="longest silence of a peer within a phase of a round")
     training_timeout_sec: float = Field(3600.0, gt=0, le=1e6, description="longest local training of one cohort")
-    client_processes: int = Field(2, ge=1, description="processes among which the simulated clients are divided")
+    client_processes: int = Field(
+        2, ge=1, le=1024, description="processes among which the simulated clients are divided"
+    )
     ports: tuple[_Port, _Port, _Port] | None = Field(None, description="server 0, server 1, dealer; null: free ones")
     certificates: Path | None = Field(
         None, description="folder that `safegnn certs` wrote; null: certificates for this session only"
@@ -318,7 +337,7 @@ class EvaluationConfig(Section):
     where: Literal["whole_graph", "clients"] = Field(
         "whole_graph",
         description="whole_graph: utility and fairness of the global model, by a holder of the whole graph; clients: "
-        "every client on its own nodes, mean over the clients",
+        "every client on its own nodes: mean over the clients, gaps also of all their nodes together",
     )
     model: Literal["released", "trained"] = Field(
         "released",
@@ -335,5 +354,5 @@ class RunConfig(Section):
         False, description="also write TensorBoard logs into it; needs the package's extra, safegnn[tensorboard]"
     )
     checkpoint_rounds: int = Field(
-        1, ge=1, description="rounds between checkpoints; the last round has one in any case"
+        1, ge=1, le=10**9, description="rounds between checkpoints; the last round has one in any case"
     )

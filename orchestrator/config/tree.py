@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
@@ -45,6 +46,7 @@ class Config(Section):
     seed: int = Field(
         31,
         ge=0,
+        lt=2**63,
         description="what all reproducible randomness derives from: graph, split, clients, cohorts, training; secrets, "
         "masks and the noise of privacy do not. Whoever knows it knows every cohort",
     )
@@ -132,6 +134,23 @@ class Config(Section):
     def to_yaml(self) -> str:
         """The whole tree as text that `load_config` reads back as the same configuration."""
         return dump(self.model_dump(mode="json"))
+
+    def absolute(self) -> Config:
+        """The same with absolute paths, which means the same from whatever directory."""
+        return _absolute(self, Path.cwd())
+
+
+def _absolute(section: Any, base: Path) -> Any:
+    """A section with its paths absolute. Those in the sections within `data` are relative to ``data.dir``."""
+    inside = base / section.dir if isinstance(section, DataConfig) and section.dir else base
+    changed: dict[str, Any] = {}
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, Path):
+            changed[name] = base / value
+        elif isinstance(value, Section):
+            changed[name] = _absolute(value, inside)
+    return section.model_copy(update=changed)
 
 
 def validated(tree: Mapping[str, Any]) -> Config:

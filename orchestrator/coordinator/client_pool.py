@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from orchestrator.config import Config
 from orchestrator.errors import PeerLostError, PeerTimeoutError, SafeGNNError
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import method_class
+from orchestrator.surroundings import check_platform, check_process, shorten_socket_paths
 
 __all__ = ["ClientPool", "Trained", "warm_up"]
 
@@ -52,9 +54,15 @@ def warm_up() -> Any:
 
     All of them are forked from one helper process that has imported torch once and runs nothing else. It ends with
     this process. Ctrl-C is for this process alone, so the helper is born with that signal blocked.
+
+    Raises:
+        ConfigError: this process, or this machine, lacks what is needed; see `orchestrator.surroundings`.
     """
+    check_platform()
+    check_process()
+    shorten_socket_paths()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["orchestrator.client.host", "orchestrator.methods.fedavg"])
+    context.set_forkserver_preload(["orchestrator.client.preload"])
     resource_tracker.ensure_running()  # would itself unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
@@ -114,16 +122,27 @@ class ClientPool:
         self._timeout_sec = config.engine.training_timeout_sec
         self._members: list[list[int]] = [list(range(k, len(graphs), count)) for k in range(count)]
         self._connections: list[Connection] = []
-        self._processes = []
-        for _ in self._members:
+        self._processes: list[BaseProcess] = []
+        try:
+            for k in range(count):
+                self._start(context, k, partial(target, graphs=graphs, config=config))
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, context: Any, k: int, target: Callable[[Connection], None]) -> None:
+        """Raises PeerLostError where the system has no room for a process more."""
+        try:
             ours, theirs = context.Pipe()
-            _limit_waiting(ours, self._timeout_sec)
-            process = context.Process(target=target, args=(theirs, graphs, config), daemon=True)
-            with _without_main():
-                process.start()
-            theirs.close()  # else the pipe would stay open when the process has ended
             self._connections.append(ours)
-            self._processes.append(process)
+            _limit_waiting(ours, self._timeout_sec)
+            process = context.Process(target=target, args=(theirs,), daemon=True)
+            with _without_main(), theirs:  # left open, ours would not close when the process has ended
+                process.start()
+        except (OSError, EOFError) as error:
+            reason = f"cannot be started ({getattr(error, 'strerror', None) or type(error).__name__})"
+            raise PeerLostError(self._name(k), "start", 0, reason) from None
+        self._processes.append(process)
 
     @property
     def pids(self) -> list[int]:
@@ -290,6 +309,9 @@ class ClientPool:
                     raise self._silent(k, waiting[k], round) from None
                 except (EOFError, OSError):
                     raise self._lost(k, waiting[k], round) from None
+                except Exception as error:
+                    reason = f"sent what cannot be read ({type(error).__name__})"
+                    raise PeerLostError(self._name(k), waiting[k], round, reason) from None
                 if kind == "refused":
                     raise answer
                 if kind == "failed":

@@ -74,10 +74,13 @@ class Processes:
         return {role: self._await_ready(child, deadline) for role, child in self._children.items()}
 
     def _spawn(self, role: str, session: bytes, certificates: Path) -> None:
-        log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        process = subprocess.Popen(
-            self._commands[role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
-        )
+        try:
+            log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+            process = subprocess.Popen(
+                self._commands[role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+        except OSError as error:
+            raise PeerLostError(role, "start", 0, f"cannot be started ({error.strerror or error})") from None
         self._children[role] = _Child(role, process, log)
         assert process.stdin is not None
         timeouts = self._startup_timeout_sec, self._timeout_sec
@@ -98,7 +101,10 @@ class Processes:
         if not line:
             child.process.wait()
             raise PeerLostError(child.role, "start", 0, child.last_words())
-        child.ready = json.loads(line)
+        try:
+            child.ready = {**json.loads(line)}
+        except (ValueError, TypeError):
+            raise PeerLostError(child.role, "start", 0, "said something else than that it is ready") from None
         if "error" in child.ready:
             raise ConfigError(child.ready["error"])
         return child.ready

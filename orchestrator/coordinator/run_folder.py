@@ -1,13 +1,17 @@
 """The run folder: resolved configuration, environment, metrics, costs, checkpoint, model.
 
-    config.yaml  environment.json  metrics.jsonl  metrics.csv  costs.csv  weights.csv  model.pt  *.png
+    config.yaml  environment.json  inputs.json  metrics.jsonl  metrics.csv  costs.csv  weights.csv  model.pt  *.png
     models/client-7.pt              instead of model.pt, where every client has a model of its own
     checkpoint/state.npz            round, released model, clip bound, and which client file counts
     checkpoint/client-7-round-12.npz
     checkpoint/privacy.json         what has been released so far, written before each release
 
 A file that replaces another is written beside it, flushed to the disk and renamed, so a crash or a full disk leaves
-the last good one. Lines of rounds after the checkpoint are dropped on resume, also one that a crash cut short.
+the last good one. Lines of rounds after the checkpoint are dropped on resume, also one that a crash cut short. One
+process writes at a time, which holds `RunFolder.lock`; anyone may read meanwhile.
+
+The order of a round: it is charged in `privacy.json`, its result is released, its lines are appended, what the next
+checkpoint needs is written, the checkpoint replaced. What a crash leaves out is done again, and charged again.
 
 Folder and files are their owner's alone (modes 0700 and 0600): every cohort follows from the seed in `config.yaml`, and
 the checkpoint holds the simulated clients' own models. TensorBoard's logs, and the table of methods compared, are
@@ -17,13 +21,15 @@ protected by the folder only.
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from importlib import metadata
 from operator import methodcaller
 from pathlib import Path
@@ -31,15 +37,20 @@ from typing import Any
 
 import numpy as np
 
+import mpc_programs
 from orchestrator.config import Config, load_config
-from orchestrator.errors import RunError
+from orchestrator.coordinator.inputs import Inputs, check_settings
+from orchestrator.errors import ConfigError, RunError
 from orchestrator.files import private, read_arrays, write_atomically
+from orchestrator.locks import FolderLock
 
 __all__ = ["Checkpoint", "RunFolder"]
 
 _LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography", "dp-accounting", "opendp")
 _PRIVACY = "privacy.json"
 _PREPARATION = "preparation.json"
+_INPUTS = "inputs.json"
+_ENVIRONMENT = "environment.json"
 _EVALUATION = "evaluation/"
 
 
@@ -63,10 +74,15 @@ class Checkpoint:
 
 
 class RunFolder:
-    """One run on disk."""
+    """One run on disk.
+
+    Attributes:
+        path: the folder.
+        lock: to be held by whoever writes.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.lock = path, FolderLock(path)
 
     @classmethod
     def create(cls, config: Config, name: str | None = None) -> RunFolder:
@@ -90,20 +106,42 @@ class RunFolder:
                 except FileExistsError:
                     attempt += 1
                     path = config.run.dir / f"{stem}-{attempt}"
-            (path / "checkpoint").mkdir(mode=0o700)
+        except OSError as error:
+            raise RunError(f"{error.filename or path}: cannot be created: {error.strerror or error}") from error
+        return cls.furnish(path, config)
+
+    @classmethod
+    def furnish(cls, path: Path, config: Config) -> RunFolder:
+        """Make a folder a run's, also one that a crash left without its configuration, which is written last.
+
+        Raises:
+            RunError: it cannot be created.
+        """
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+            (path / "checkpoint").mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise RunError(f"{error.filename or path}: cannot be created: {error.strerror or error}") from error
         folder = cls(path)
-        folder._write_text("config.yaml", config.to_yaml())
-        folder._write_text("environment.json", json.dumps(_environment(), indent=2) + "\n")
+        folder._write_json(_ENVIRONMENT, _environment())
+        folder.save_settings(config)
         return folder
 
     @classmethod
     def open(cls, path: Path) -> tuple[RunFolder, Config]:
-        """An existing run and its configuration. Raises RunError if it is none."""
-        if not (path / "config.yaml").is_file():
+        """An existing run and its configuration.
+
+        Raises:
+            RunError: it is none.
+            ConfigError: its configuration does not hold what it should.
+        """
+        file = path / "config.yaml"
+        if not file.is_file():
             raise RunError(f"{path}: no run folder; it holds no config.yaml")
-        return cls(path), load_config(file=path / "config.yaml")
+        try:
+            return cls(path), load_config(file=file)
+        except ConfigError as error:
+            raise ConfigError(f"{file}: {str(error).removeprefix(f'{file}: ')}") from error
 
     @property
     def state_dir(self) -> Path:
@@ -112,6 +150,57 @@ class RunFolder:
     def model(self, client: int | None = None) -> Path:
         """Where the trained model stands, or that of a client, once training has ended."""
         return self.path / "model.pt" if client is None else self.path / "models" / f"client-{client}.pt"
+
+    @property
+    def has_models(self) -> bool:
+        """Whether clients' own models were written, as at the end of training."""
+        return any(self.path.glob("models/*.pt"))
+
+    @property
+    def begun(self) -> bool:
+        """Whether a round may have been released."""
+        files = (self.state_dir / "state.npz", self.state_dir / _PRIVACY, self.path / "metrics.jsonl")
+        return any(path.exists() for path in files)
+
+    def save_settings(self, config: Config) -> None:
+        """Replace `config.yaml`, whose paths are absolute, so that a run goes on from any working directory."""
+        self._write_text("config.yaml", config.absolute().to_yaml())
+
+    def check_settings(self, config: Config) -> None:
+        """Raises RunError where settings are not those that the run began with, as far as it began."""
+        if (before := self._read_json(_INPUTS)) is not None:
+            self._located(check_settings, config.model_dump(mode="json"), before.get("settings"))
+
+    def settle(self, inputs: Inputs) -> list[str]:
+        """Keep what a run begins with or, if it began before, compare with that; returns what differs and may.
+
+        Versions of libraries and of this program may differ; `environment.json` says under "resumed" which did.
+
+        Raises:
+            RunError: naming what differs and may not.
+        """
+        before = self._read_json(_INPUTS)
+        if before is None:
+            if self.begun:
+                raise RunError(f"{self.path}: has no {_INPUTS}, so that nobody knows what its rounds are of")
+            self._write_json(_INPUTS, inputs.as_dict())
+            return []
+        return self._located(inputs.check, before) + self._changed_versions()
+
+    def _changed_versions(self) -> list[str]:
+        """Versions in which this process differs from the last one that wrote here, which are kept."""
+        first, now = self._read_json(_ENVIRONMENT) or {}, _environment()
+        resumed = first.get("resumed", [])
+        last, current = _versions(resumed[-1] if resumed else first), _versions(now)
+        if not (found := [name for name, version in current.items() if last.get(name) != version]):
+            return []
+        self._write_json(_ENVIRONMENT, {**first, "resumed": [*resumed, {**now, "after_round": self.completed()}]})
+        return ["the program's source" if k == "source" else f"{k} {current[k]}, was {last.get(k)}" for k in found]
+
+    def drop_results(self) -> None:
+        """Remove what is made at the end of training, of a run that goes on."""
+        for path in (self.model(), *self.path.glob("models/*.pt"), *self.path.glob("*.png")):
+            path.unlink(missing_ok=True)
 
     def append(self, record: Mapping[str, Any], costs: Mapping[str, Any]) -> None:
         """Add one round's metrics (nested; JSON) and costs (flat)."""
@@ -154,10 +243,16 @@ class RunFolder:
             for name in checkpoint.evaluations[evaluated[0]]:
                 fields[_EVALUATION + name] = np.stack([checkpoint.evaluations[c][name] for c in evaluated])
         write_atomically(self.state_dir / "state.npz", lambda file: np.savez(file, **fields))
-        kept = {path.name for path in checkpoint.states.values()} | {"state.npz", _PRIVACY}
-        for path in self.state_dir.iterdir():
-            if path.name not in kept:
-                path.unlink(missing_ok=True)
+        kept = {path.name for path in checkpoint.states.values()}
+        for pattern in ("client-*.npz", "*.new"):  # other people's files are none of ours
+            for path in self.state_dir.glob(pattern):
+                if path.name not in kept:
+                    path.unlink(missing_ok=True)
+
+    def completed(self) -> int:
+        """Rounds that a resumed run would not repeat. Raises RunError for a damaged checkpoint."""
+        path = self.state_dir / "state.npz"
+        return int(read_arrays(path).get("round", 0)) if path.exists() else 0
 
     def load(self) -> Checkpoint | None:
         """The checkpoint, with everything after it dropped from the records; None if no round was completed.
@@ -213,33 +308,25 @@ class RunFolder:
 
     def save_preparation(self, facts: Mapping[str, float]) -> None:
         """Write `preparation.json`: steps, seconds and bytes of what clients did together before the first round."""
-        self._write_text(_PREPARATION, json.dumps(facts, indent=2) + "\n")
+        self._write_json(_PREPARATION, facts)
 
     def preparation(self) -> dict[str, float] | None:
         """What `save_preparation` wrote; None if there was none. Raises RunError for a damaged file."""
-        path = self.path / _PREPARATION
-        try:
-            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-        except (OSError, ValueError) as error:
-            raise RunError(f"{path}: cannot be read: {error}") from error
+        return self._read_json(_PREPARATION)
 
     def save_privacy(self, state: Mapping[str, Any]) -> None:
-        """Replace what is known to have been released; called before a release, so that no crash forgets one."""
+        """Replace what is known to have been released; called before a release, so that no crash forgets one.
+
+        Raises:
+            BusyError: another process has taken this one's place.
+        """
+        self.lock.confirm()
         text = json.dumps(state) + "\n"
         write_atomically(self.state_dir / _PRIVACY, lambda file: file.write(text.encode()) and None)
 
     def load_privacy(self) -> dict[str, Any] | None:
         """What `save_privacy` wrote last; None if nothing was released. Raises RunError for a damaged file."""
-        path = self.state_dir / _PRIVACY
-        if not path.exists():
-            return None
-        try:
-            state = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RunError(f"{path}: cannot be read, it is damaged: {error}") from error
-        if not isinstance(state, dict):
-            raise RunError(f"{path}: is no privacy state of this program")
-        return state
+        return self._read_json(f"checkpoint/{_PRIVACY}")
 
     def _truncate(self, rounds: int) -> None:
         """Keep the lines of the first `rounds` rounds; a last line cut short by a crash goes too."""
@@ -254,6 +341,25 @@ class RunFolder:
                 raise RunError(f"{path}: holds fewer rounds than the checkpoint ({rounds}); it was changed")
             if kept != lines:
                 write_atomically(path, methodcaller("writelines", kept))
+
+    def _read_json(self, name: str) -> dict[str, Any] | None:
+        path = self.path / name
+        try:
+            content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path}: cannot be read, it is damaged: {error}") from error
+        if content is not None and not isinstance(content, dict):
+            raise RunError(f"{path}: is no file of this program")
+        return content
+
+    def _located(self, check: Callable[..., list[str]], *arguments: Any) -> list[str]:
+        try:
+            return check(*arguments)
+        except RunError as error:
+            raise RunError(f"{self.path}: {error}") from None
+
+    def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        self._write_text(name, json.dumps(content, indent=2) + "\n")
 
     def _write_text(self, name: str, text: str) -> None:
         write_atomically(self.path / name, lambda file: file.write(text.encode()) and None)
@@ -304,4 +410,21 @@ def _environment() -> dict[str, Any]:
         "processor": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "libraries": versions,
+        "source": _source(),
     }
+
+
+@cache
+def _source() -> str:
+    """SHA-256 of the program's own files, which change between releases too."""
+    digest = hashlib.sha256()
+    for package in (Path(__file__).parents[1], Path(mpc_programs.__file__).parent):
+        for path in sorted([*package.rglob("*.py"), *package.rglob("*.mpc")]):
+            digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _versions(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """What a resumed run should have alike."""
+    libraries = environment.get("libraries") or {}
+    return {"python": environment.get("python"), **libraries, "source": environment.get("source")}

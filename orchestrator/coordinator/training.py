@@ -17,6 +17,7 @@ from orchestrator.coordinator.client_pool import ClientPool, Trained
 from orchestrator.coordinator.cohorts import sample_cohort
 from orchestrator.coordinator.engine import Aggregation, Engine, too_few
 from orchestrator.coordinator.factory import create_engine
+from orchestrator.coordinator.inputs import Inputs
 from orchestrator.coordinator.round_plan import HIDING_COHORT, RoundPlan
 from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
@@ -25,7 +26,7 @@ from orchestrator.evaluation.rounds import RoundEvaluation, round_evaluation
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import method_class
-from orchestrator.models import create_network
+from orchestrator.models import Network, create_network
 from orchestrator.models.trained import TrainedModel
 from orchestrator.privacy.budget import Budget
 from orchestrator.privacy.quantile import next_clip_norm
@@ -58,7 +59,8 @@ def train(
 
     Args:
         config: the whole tree.
-        folder: where everything is recorded; with `resume`, where to continue from.
+        folder: where everything is recorded; with `resume`, where to continue from, with the same settings, of which
+            `federation.rounds` may be others, data, clients and network.
         audit: also compute each aggregation in float64 from the clients' plaintext. Simulation only: it defeats the
             protection that the engine gives.
         observe: called after every round; what writes TensorBoard logs is an observer of `orchestrator.reports`.
@@ -67,39 +69,64 @@ def train(
         graph, clients, engine: instead of what the configuration names, for callers that have them already.
 
     Raises:
+        BusyError: another process writes to the folder.
+        RunError: the folder holds rounds already and is not to be resumed, or began with something else.
         SafeGNNError: with one line; the last checkpoint stands.
     """
     single_threaded()
     plan = RoundPlan.of(config)
     if engine is not None and engine.plan != plan:
         raise ConfigError("engine: it was made from another plan than the settings': its noise would not be theirs")
-    graph = graph or load_graph(config.data, config.seed)
-    clients = clients or client_graphs(graph, config.clients, config.seed)
-    network = create_network(graph.num_features, graph.classes, config.model)
-    checkpoint = folder.load() if resume else None
-    budget = _budget(plan, folder, 0 if checkpoint is None else checkpoint.round, resume)
-    checkpoint = checkpoint or Checkpoint(0, network.initial_parameters(config.seed), {})
-    if checkpoint.clip_norm is None:
-        checkpoint = replace(checkpoint, clip_norm=config.privacy.clip_norm)
-    with ClientPool(clients, config) as pool, engine or create_engine(config) as engine:
-        engine.start(checkpoint.parameters)
-        if warning := _small_cohort(plan):
-            announce(warning)
-        evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations)
-        rounds = _Rounds(config, plan, folder, pool, engine, evaluation, budget, checkpoint, audit)
-        rounds.prepare_clients(len(clients), announce)
-        rounds.begin()
-        while rounds.cohort is not None:
-            observe(rounds.play(rounds.cohort))
-        if METHODS[config.method.name].personal:
-            everybody = range(len(clients))
-            for client, own in pool.models(rounds.number - 1, everybody, rounds.model).items():
-                if own is not None:
-                    scaling = clients[client].scaled_to_train().scaling
-                    TrainedModel(network, own, scaling, graph.meaning).save(folder.model(client))
-    if not METHODS[config.method.name].personal:
-        TrainedModel(network, rounds.model, graph.scaling.carried, graph.meaning).save(folder.model())
-    return rounds.model
+    with folder.lock:
+        if folder.begun and not resume:
+            raise RunError(f"{folder.path}: holds rounds of a run already; resume it, or take another folder")
+        graph = graph or load_graph(config.data, config.seed)
+        clients = clients or client_graphs(graph, config.clients, config.seed)
+        network = create_network(graph.num_features, graph.classes, config.model)
+        if differing := folder.settle(Inputs.of(config, graph, clients, network)):
+            announce(f"not as when the run began: {'; '.join(differing)}")
+        checkpoint = folder.load() if resume else None
+        budget = _budget(plan, folder, 0 if checkpoint is None else checkpoint.round, resume)
+        checkpoint = checkpoint or Checkpoint(0, network.initial_parameters(config.seed), {})
+        if checkpoint.parameters.shape != (network.size,) or checkpoint.round > config.federation.rounds:
+            raise RunError(
+                f"{folder.path}: its checkpoint is of round {checkpoint.round} and of {checkpoint.parameters.size} "
+                f"parameters; these settings have {config.federation.rounds} rounds and {network.size} parameters"
+            )
+        if checkpoint.clip_norm is None:
+            checkpoint = replace(checkpoint, clip_norm=config.privacy.clip_norm)
+        if resume and RunFolder.open(folder.path)[1] != config:
+            folder.save_settings(config)
+        model = checkpoint.parameters
+        personal = METHODS[config.method.name].personal
+        if _goes_on(config, budget, checkpoint.round + 1) or (personal and not folder.has_models):
+            folder.drop_results()
+            with ClientPool(clients, config) as pool, engine or create_engine(config) as engine:
+                engine.start(checkpoint.parameters)
+                if warning := _small_cohort(plan):
+                    announce(warning)
+                evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations, clients)
+                rounds = _Rounds(config, plan, folder, pool, engine, evaluation, budget, checkpoint, audit)
+                rounds.prepare_clients(len(clients), announce)
+                rounds.begin()
+                while rounds.cohort is not None:
+                    observe(rounds.play(rounds.cohort))
+                if personal:
+                    _save_own_models(folder, pool, rounds, network, graph, clients)
+            model = rounds.model
+        if not personal:
+            TrainedModel(network, model, graph.scaling.carried, graph.meaning).save(folder.model())
+        return model
+
+
+def _save_own_models(
+    folder: RunFolder, pool: ClientPool, rounds: _Rounds, network: Network, graph: Graph, clients: Sequence[Graph]
+) -> None:
+    """Write the model of every client that has one."""
+    for client, own in pool.models(rounds.number - 1, range(len(clients)), rounds.model).items():
+        if own is not None:
+            scaling = clients[client].scaled_to_train().scaling
+            TrainedModel(network, own, scaling, graph.meaning).save(folder.model(client))
 
 
 class _Rounds:
@@ -140,16 +167,16 @@ class _Rounds:
                 sent += self._pool.prepare_together(step)
                 announce(f"clients prepare together: step {step + 1} of {steps}")
             states = self._pool.save(0, range(count), self._folder.state_dir)
-            self._checkpoint = replace(self._checkpoint, states=states)
-            self._folder.save(self._checkpoint)
             seconds = time.perf_counter() - started
             self._folder.save_preparation({"steps": steps, "seconds": seconds, "bytes": sent})
+            self._checkpoint = replace(self._checkpoint, states=states)
+            self._folder.save(self._checkpoint)
 
     def begin(self) -> None:
         """Draw the cohort of the round to come, and begin with what the round needs."""
         number, federation = self.number, self._config.federation
         self.cohort = None
-        if number <= federation.rounds and (self._budget is None or self._budget.allows(number)):
+        if _goes_on(self._config, self._budget, number):
             self.cohort = sample_cohort(federation, self._config.clients.count, self._config.seed, number)
             self._engine.prepare(number, len(self.cohort), self._plan.at(self.clip_norm).terms)
 
@@ -219,18 +246,25 @@ class _Rounds:
 
     def _keep(self, result: RoundResult, aggregation: Aggregation) -> None:
         """Record the round, and where it is time for that, or training ends, replace the checkpoint."""
-        number, folder = result.round, self._folder
-        folder.append(result.record(), result.costs())
+        number, folder, record = result.round, self._folder, result.record()
+        if self._plan.noise.multiplier == 0:  # else epsilon counts on outsiders not knowing it; see docs/privacy.md
+            record["cohort"] = result.cohort
+        folder.append(record, result.costs())
         self._unsaved.update(result.cohort)
         if self.cohort is None or number % self._config.run.checkpoint_rounds == 0:
+            if aggregation.weights is not None and result.cohort:
+                present = [c for slot, c in enumerate(result.cohort) if slot not in aggregation.left_out]
+                folder.save_weights(present, aggregation.weights)
             states = {**self._checkpoint.states, **self._pool.save(number, self._unsaved, folder.state_dir)}
             said = self._evaluation.said
             self._checkpoint = Checkpoint(number, result.parameters, states, self.clip_norm, said)
             folder.save(self._checkpoint)
             self._unsaved.clear()
-            if aggregation.weights is not None and result.cohort:
-                present = [c for slot, c in enumerate(result.cohort) if slot not in aggregation.left_out]
-                folder.save_weights(present, aggregation.weights)
+
+
+def _goes_on(config: Config, budget: Budget | None, number: int) -> bool:
+    """Whether there is such a round."""
+    return number <= config.federation.rounds and (budget is None or budget.allows(number))
 
 
 def _small_cohort(plan: RoundPlan) -> str | None:

@@ -26,6 +26,7 @@ from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.two_servers import TwoServerEngine
 from orchestrator.errors import ConfigError
+from orchestrator.experiments.memory import check_round
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.registry import METHODS
 from orchestrator.transport.channel import Position, accept, connect, listen
@@ -203,6 +204,7 @@ def bench(
     config = contender.applied_to(config)
     clip_norm = config.privacy.clip_norm
     rule = RoundPlan.of(config).rule
+    check_round(rule.cohort * rule.models, parameters)
     rng = np.random.default_rng(0)
     costs, errors = [], []
     with create_engine(config, commands) as engine:

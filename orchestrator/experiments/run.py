@@ -10,6 +10,7 @@ from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
+from orchestrator.experiments.memory import check_graph, check_model
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.models import create_network
@@ -29,10 +30,18 @@ def check(config: Config, graph: Graph | None = None, clients: Sequence[Graph] |
         ConfigError: the settings do not fit each other, or what the engine needs is not there.
         DataError: the data set is missing, damaged, or cannot be cut into the clients.
     """
-    engine, graph = create_engine(config), graph or load_graph(config.data, config.seed)
+    engine = create_engine(config)
+    if graph is None:
+        check_graph(config)
+        graph = load_graph(config.data, config.seed)
+    features, classes = graph.num_features, graph.classes
+
+    def size(hidden: int) -> int:
+        return create_network(features, classes, config.model.model_copy(update={"hidden": hidden})).size
+
+    check_model(config, size)
     if clients is None:
         client_graphs(graph, config.clients, config.seed)
-    create_network(graph.num_features, graph.classes, config.model)
     return engine, graph
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pooch
 
 from orchestrator.errors import DataError
+from orchestrator.locks import FolderLock
 
 __all__ = ["SOURCES", "Source", "default_folder", "fetch_data", "git_blob_id"]
 
@@ -152,27 +153,41 @@ def fetch_data(name: str, folder: Path | None = None, download: Callable[[str, P
         The folder.
 
     Raises:
+        BusyError: another process fetches into the folder.
         DataError: unknown name, a file cannot be downloaded or written, or differs from the pinned one.
+        RunError: the folder cannot be locked, because it cannot be written.
     """
     if name not in SOURCES:
         raise DataError(f"no data set '{name}' can be fetched; there are: {', '.join(SOURCES)}")
     source = SOURCES[name]
     folder = default_folder(name) if folder is None else folder
-    for file, blob in source.files.items():
-        target = folder / file
-        origin = source.origin(file)
-        if target.exists():
-            source.check(target)
-            continue
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
-                part = Path(scratch) / file
-                download(source.url(file), part)
-                if git_blob_id(part) != blob:
-                    raise DataError(f"{source.url(file)}: what arrived is not {origin} (expected git blob {blob})")
-                os.replace(part, target)
-        except (OSError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise DataError(f"{target}: cannot download; put {origin} into {folder} by hand ({reason})") from error
+    missing = []
+    for file in source.files:
+        if (folder / file).exists():
+            source.check(folder / file)
+        else:
+            missing.append(file)
+    if not missing:  # the folder may be one that only somebody else can write
+        return folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be created: {error.strerror or error}") from error
+    with FolderLock(folder, mode=0o666):  # a folder that several users share is locked by any of them
+        for file in missing:
+            _fetch(source, file, folder, download)
     return folder
+
+
+def _fetch(source: Source, file: str, folder: Path, download: Callable[[str, Path], None]) -> None:
+    target, origin, blob = folder / file, source.origin(file), source.files[file]
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
+            part = Path(scratch) / file
+            download(source.url(file), part)
+            if git_blob_id(part) != blob:
+                raise DataError(f"{source.url(file)}: what arrived is not {origin} (expected git blob {blob})")
+            os.replace(part, target)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{target}: cannot download; put {origin} into {folder} by hand ({reason})") from error

@@ -161,11 +161,11 @@ class AdamTraining(LocalMethod):
             cls.after_step(batch, trained.detach())
         return list(zip(trained.detach().double().numpy(), cls.scores(batch, trained.detach()), strict=True))
 
-    def predict(self, parameters: np.ndarray, own: bool) -> np.ndarray:
+    def logits(self, parameters: np.ndarray, own: bool) -> np.ndarray:
         """Without dropout."""
         with torch.no_grad():
             logits = self.network.logits(self.predictor(parameters, own)[None], self.tensors)
-        return self.network.predictions(logits)[: self.graph.num_nodes]
+        return self.network.by_class(logits)[: self.graph.num_nodes]
 
     def model(self, parameters: np.ndarray) -> np.ndarray:
         return self.predictor(parameters, own=True).double().numpy()

@@ -7,8 +7,12 @@ on a graph, for several clients at once, each with a vector of its own.
 from __future__ import annotations
 
 import math
+import os
+import sys
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +25,7 @@ from orchestrator.graphs.edges import canonical_edges
 from orchestrator.graphs.graph import MISSING, Graph
 from orchestrator.seeding import derived_seed
 
-__all__ = ["Network", "dropout_factors"]
+__all__ = ["Network", "dropout_factors", "remove_generated_files"]
 
 
 class Network(ABC):
@@ -54,6 +58,7 @@ class Network(ABC):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed(seed, "initial parameters"))
             parts = self._initialised()
+        remove_generated_files()
         return torch.cat([part.detach().reshape(-1) for part in parts]).double().numpy()
 
     def split(self, models: Tensor) -> list[Tensor]:
@@ -95,6 +100,10 @@ class Network(ABC):
         """The predicted class of every node; int64, shape (n,)."""
         return logits.argmax(dim=1).numpy()
 
+    def by_class(self, logits: Tensor) -> np.ndarray:
+        """Logits of every class, shape (n, C), of which one is the largest where `predictions` says so."""
+        return (torch.stack([torch.zeros_like(logits), logits], dim=1) if logits.ndim == 1 else logits).numpy()
+
     def module(self, parameters: np.ndarray) -> nn.Module:
         """The model of these parameters, float64 (d,), as a module of ``(x, edge_index)`` that gives its logits."""
         return _Trained(self, parameters)
@@ -114,6 +123,15 @@ class _Trained(nn.Module):
         edges, labels = canonical_edges(edge_index.numpy(), n), np.full(n, MISSING, np.int8)
         graph = Graph(x.float().numpy(), edges, labels, None, none, none, none, classes=self._network.classes)
         return self._network.logits(self.parameter_vector[None], self._network.tensors(graph))
+
+
+def remove_generated_files() -> None:
+    """PyG writes code for every kind of layer that is made into a temporary file, and leaves it there."""
+    folder = tempfile.gettempdir()
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None) or ""
+        if os.path.dirname(path) == folder and os.path.basename(path).startswith(f"{name}_"):
+            Path(path).unlink(missing_ok=True)
 
 
 def dropout_factors(shape: tuple[int, ...], rate: float, noise: np.random.Generator) -> Tensor:

@@ -19,6 +19,7 @@ from orchestrator.config import ModelConfig
 from orchestrator.errors import ConfigError
 from orchestrator.graphs.graph import Graph
 from orchestrator.models.classifiers import OneByOne
+from orchestrator.models.network import remove_generated_files
 
 __all__ = ["OwnModule", "OwnNetwork"]
 
@@ -72,6 +73,8 @@ class OwnModule:
                 logits = module(torch.zeros(n, num_features), torch.cat([path, path.flip(0)], dim=1))
         except Exception as error:  # it is the user's code
             raise ConfigError(f"model: it cannot be used with {num_features} features: {_line(error)}") from error
+        finally:
+            remove_generated_files()
         _check(module)
         shapes = [(n, classes), (n,), (n, 1)] if classes == 2 else [(n, classes)]
         if not isinstance(logits, Tensor) or tuple(logits.shape) not in shapes:

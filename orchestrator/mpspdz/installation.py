@@ -99,7 +99,7 @@ class Installation:
 def named(home: Path | None = None) -> Path | None:
     """Where somebody says that the installation is: `home`, else MPSPDZ_HOME; None where nobody does."""
     variable = os.environ.get("MPSPDZ_HOME")
-    return home or (Path(variable) if variable else None)
+    return home or (Path(os.path.expanduser(variable)) if variable else None)
 
 
 def find(home: Path | None = None) -> Installation:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-import select
+import selectors
 import signal
 import subprocess
 import tempfile
@@ -22,6 +22,7 @@ from orchestrator.mpspdz.compiler import Compiled
 from orchestrator.mpspdz.installation import Installation
 from orchestrator.mpspdz.output import PartyCost, parse_cost
 from orchestrator.mpspdz.shape import Job
+from orchestrator.transport.channel import await_events
 
 __all__ = ["Party", "PartyError", "PortInUseError", "Waitable"]
 
@@ -36,7 +37,7 @@ _VICTIM = re.compile(
 
 
 class Waitable(Protocol):
-    """Whatever `select` takes."""
+    """An open file or connection."""
 
     def fileno(self) -> int: ...
 
@@ -139,7 +140,8 @@ class Party:
         try:
             # The end of its output is the end of the process, so nothing needs to be polled.
             while True:
-                events, _, _ = select.select([process.stdout, *assigned], [], [], max(0.0, deadline - time.monotonic()))
+                waited = dict.fromkeys([process.stdout, *assigned], selectors.EVENT_READ)
+                events = await_events(waited, max(0.0, deadline - time.monotonic()))
                 if not events:
                     blamed = "other" if _waits(process.pid) else "own"
                     raise PartyError(

@@ -171,7 +171,9 @@ class RdpAccountant(Accountant):
 class PldAccountant(Accountant):
     """Privacy loss distributions (Doroshenko et al., arXiv:2207.04380), pessimistic: tighter, and half a second a call.
 
-    Losses are rounded up to multiples of 1e-4, or of 1e-5 of the expected loss where that is more, at most 1.
+    Losses are rounded up to multiples of 1e-4, or of 1e-5 of the expected loss, or of 4e-6 of a round's largest, where
+    that is more. Where it would be more than 1 the losses are out of reach, and refused: epsilon would be above 10,000.
+    So are more than a million rounds.
     """
 
     name = "pld"
@@ -230,13 +232,25 @@ def _curve(release: Release, orders: tuple[float, ...]) -> np.ndarray:
     return Rdp(orders, release.relation()).compose(release.event()).rdp
 
 
+_MOST_PLD_ROUNDS = 10**6
+
+
 @lru_cache(maxsize=64)
 def _pld_epsilon(ledger: tuple[tuple[Release, int], ...], delta: float) -> float:
     from dp_accounting.pld import PLDAccountant as Pld
 
     rates = [1.0 if release.sampler == "known" else release.rate for release, _ in ledger]
     loss = sum(count * rate / (2 * r.noise_multiplier**2) for rate, (r, count) in zip(rates, ledger, strict=True))
-    accountant = Pld(value_discretization_interval=min(1.0, max(1e-4, 1e-5 * loss)))
+    largest = max(1 / (2 * r.noise_multiplier**2) + 10 / r.noise_multiplier for r, _ in ledger)
+    interval = max(1e-4, 1e-5 * loss, 4e-6 * largest)
+    rounds = sum(count for _, count in ledger)
+    if interval > 1.0 or rounds > _MOST_PLD_ROUNDS:
+        least = min(release.noise_multiplier for release, _ in ledger)
+        raise ConfigError(
+            f"accountant pld: noise multiplier {least:g} over {rounds} rounds is beyond its reach, which would take "
+            f"minutes or much memory; use accountant rdp, more noise, or at most {_MOST_PLD_ROUNDS} rounds"
+        )
+    accountant = Pld(value_discretization_interval=interval)
     for release, count in ledger:
         accountant.compose(release.event(), count)
     return accountant.get_epsilon(delta)

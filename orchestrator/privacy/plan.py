@@ -29,11 +29,25 @@ from typing import Literal
 from orchestrator.errors import ConfigError
 from orchestrator.privacy.accountant import ACCOUNTANTS, Accountant, Release
 
-__all__ = ["ADJACENCY", "SAMPLERS", "VIEWS", "PrivacyPlan", "View", "server_stddev"]
+__all__ = [
+    "ADJACENCY",
+    "LARGEST_MULTIPLIER",
+    "LEAST_MULTIPLIER",
+    "SAMPLERS",
+    "VIEWS",
+    "PrivacyPlan",
+    "View",
+    "server_stddev",
+]
 
 SAMPLERS = ("fixed", "poisson")
 ADJACENCY = {"fixed": "replace-one", "poisson": "add/remove"}
 """What neighbouring populations of clients differ in, by sampler."""
+
+LEAST_MULTIPLIER, LARGEST_MULTIPLIER = 1e-6, 1e6
+"""What accountants can compute with; below, nothing is protected."""
+
+_MOST_CLIENTS = 10**12
 
 View = Literal["outsider", "client", "server"]
 VIEWS: tuple[View, ...] = ("outsider", "client", "server")
@@ -83,8 +97,8 @@ class PrivacyPlan:
             raise ConfigError(f"accountant {self.accountant}: expected one of {', '.join(ACCOUNTANTS)}")
         if self.noise not in ("each_full", "split"):
             raise ConfigError(f"noise {self.noise}: expected each_full or split")
-        if self.clients < 1:
-            raise ConfigError(f"clients {self.clients}: expected at least 1")
+        if not 1 <= self.clients <= _MOST_CLIENTS:
+            raise ConfigError(f"clients {self.clients}: expected 1 to {_MOST_CLIENTS:g}")
         if not 1 <= self.cohort <= self.clients:
             raise ConfigError(f"cohort {self.cohort}: expected 1 to {self.clients}, the number of clients")
         if not 0 < self.delta < 1:
@@ -93,6 +107,11 @@ class PrivacyPlan:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise ConfigError(f"{name.replace('_', ' ')} {value:g}: expected a finite number of at least 0")
+            if value and name != "sensitivity" and not LEAST_MULTIPLIER <= value <= LARGEST_MULTIPLIER:
+                raise ConfigError(
+                    f"{name.replace('_', ' ')} {value:g}: expected 0, or a number from {LEAST_MULTIPLIER:g} to "
+                    f"{LARGEST_MULTIPLIER:g}"
+                )
         self.new_accountant().compose(self.release())  # refused here, where the accountant has no theorem for it
 
     @property

@@ -13,11 +13,10 @@ from scipy.optimize import brentq
 
 from orchestrator.errors import ConfigError
 from orchestrator.privacy.accountant import ACCOUNTANTS
-from orchestrator.privacy.plan import VIEWS, PrivacyPlan
+from orchestrator.privacy.plan import LARGEST_MULTIPLIER, LEAST_MULTIPLIER, VIEWS, PrivacyPlan
 
 __all__ = ["account", "calibrate", "table"]
 
-_LARGEST_MULTIPLIER = 1e6
 _LARGEST_TARGET = 1e9
 _PRECISION = 1e-5
 """Relative precision of a calibrated noise multiplier; it errs towards more noise."""
@@ -75,13 +74,15 @@ def calibrate(plan: PrivacyPlan, rounds: int, target: float) -> PrivacyPlan:
     low, high = -1.0, 0.0
     while excess(high) > 0.0:
         low, high = high, high + 1.0
-        if high > math.log(_LARGEST_MULTIPLIER):
+        if high > math.log(LARGEST_MULTIPLIER):
             raise ConfigError(
                 f"target epsilon {target:g}: not reached in {rounds} rounds at delta {plan.delta:g} by any noise "
-                f"multiplier up to {_LARGEST_MULTIPLIER:g}"
+                f"multiplier up to {LARGEST_MULTIPLIER:g}"
             )
     while excess(low) <= 0.0:
         low, high = low - 1.0, low
+        if low < math.log(LEAST_MULTIPLIER):
+            raise ConfigError(f"target epsilon {target:g}: any noise multiplier from {LEAST_MULTIPLIER:g} on keeps it")
     root = brentq(excess, low, high, xtol=_PRECISION)
     while excess(math.log(multiplier := _round_up(math.exp(root), 6))) > 0.0:
         root += _PRECISION

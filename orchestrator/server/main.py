@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
 from orchestrator.server.base import Server
@@ -93,14 +94,15 @@ def main(kind: type[Server]) -> None:
     try:
         serve(server, coordinator, listener, assignment, identity, position)
     except ProtocolError as error:
-        coordinator.send_message(
-            {
-                "type": "error",
-                "kind": type(error).__name__,
-                "peer": error.peer,
-                "phase": error.phase,
-                "round": error.round,
-                "reason": error.reason,
-            }
-        )
+        with suppress(ProtocolError):  # the coordinator may have gone too
+            coordinator.send_message(
+                {
+                    "type": "error",
+                    "kind": type(error).__name__,
+                    "peer": error.peer,
+                    "phase": error.phase,
+                    "round": error.round,
+                    "reason": error.reason,
+                }
+            )
         raise SystemExit(1) from None

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from orchestrator import cli
+from tests.conftest import TRACEBACK
 from tests.mpspdz_standin import MEAN, write_party
 
 
@@ -32,6 +33,7 @@ def safegnn(monkeypatch, tmp_path, capfd):
             cli.main()
         out, err = capfd.readouterr()
         assert multiprocessing.active_children() == []
+        assert TRACEBACK not in out + err
         return int(caught.value.code or 0), out, err
 
     return run

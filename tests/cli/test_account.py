@@ -65,3 +65,41 @@ def test_account_finds_the_noise_for_a_target(safegnn):
 )
 def test_account_refuses_in_one_line(safegnn, options, parts):
     assert_refused(safegnn(*ACCOUNT, *options), 2, *parts)
+
+
+FEW = ["account", "--sampler", "poisson", "--clients", "10000", "--cohort", "100", "--rounds", "100", "--delta", "1e-5"]
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld", "paper"])
+@pytest.mark.parametrize("sigma", ["1e-300", "1e300", "1e-9", "1e-7", "1e7"])
+def test_noise_beyond_what_can_be_computed_is_one_line(safegnn, sigma, accountant):
+    out = safegnn(*FEW, "--accountant", accountant, "--noise-multiplier", sigma)
+    assert_refused(out, 2, f"noise multiplier {float(sigma):g}: expected 0, or a number from 1e-06 to 1e+06")
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rounds"), [("1e-6", "1"), ("0.001", "100"), ("0.01", "1000000"), ("1", "1000000000"), ("2", "10000000")]
+)
+def test_what_pld_cannot_reach_is_refused_at_once(safegnn, sigma, rounds):
+    options = ["--rounds", rounds, "--accountant", "pld", "--noise-multiplier", sigma]
+    said = safegnn("account", "--sampler", "poisson", "--clients", "100", "--cohort", "100", *options)
+    assert_refused(said, 2, "accountant pld: noise multiplier ", "beyond its reach", "use accountant rdp")
+
+
+@pytest.mark.parametrize("sigma", ["1e-6", "1", "1e6"])
+@pytest.mark.parametrize("clients", ["100", "10000000000", "1000000000000"])
+def test_rdp_reaches_far(safegnn, sigma, clients):
+    sampler = ["account", "--sampler", "fixed", "--clients", clients, "--cohort", "100", "--rounds", "1000000000"]
+    status, out, _ = safegnn(*sampler, "--noise-multiplier", sigma, "--json")
+    document = json.loads(out, parse_constant=pytest.fail)
+    assert status == 0 and document["epsilon"] >= document["epsilon_per_round"] >= 0
+
+
+@pytest.mark.parametrize("target", ["0", "-1", "1e300", "nan", "inf"])
+def test_a_target_that_is_none_is_one_line(safegnn, target):
+    assert_refused(safegnn(*FEW, "--target-epsilon", target), 2, "target epsilon ")
+
+
+def test_too_many_clients_are_one_line(safegnn):
+    many = ["--clients", "10000000000000", "--noise-multiplier", "1"]
+    assert_refused(safegnn(*FEW, *many), 2, "clients 10000000000000: expected 1 to 1e+12")

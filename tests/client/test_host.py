@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import sys
+from importlib import import_module
+from pickle import UnpicklingError
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.client.host import Clients, _batches, _read_states, _write_states
-from orchestrator.errors import RunError
+from orchestrator.client import host
+from orchestrator.client.host import Clients, Order, _batches, _read_states, _write_states, serve
+from orchestrator.errors import DataError, RunError
 from orchestrator.graphs import client_graphs, load_graph
 
 
@@ -89,3 +95,121 @@ def test_types_come_back(tmp_path):
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(RunError, match=r"none\.npz"):
         _read_states(tmp_path / "none.npz", [1])
+
+
+# Failing while failing
+
+
+class Does(Order):
+    """An order whose outcome is given: what it raises, or returns."""
+
+    def __init__(self, outcome):
+        self.outcome = outcome
+
+    def carry_out(self, clients, connection):
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome
+
+
+class Gone:
+    """A connection on which one order comes, and whose other end then closes."""
+
+    def __init__(self, order, error=BrokenPipeError):
+        self.orders, self.error, self.tried = [order], error, 0
+
+    def recv(self):
+        if self.orders:
+            return self.orders.pop()
+        raise EOFError
+
+    def send(self, message):
+        self.tried += 1
+        raise self.error("secret 4711")
+
+
+OUTCOMES = [
+    DataError("secret 4711"),
+    ValueError("secret 4711"),
+    SystemExit("secret 4711"),
+    KeyboardInterrupt("secret 4711"),
+    MemoryError(),
+    OSError(28, "secret 4711"),
+    5,
+]
+
+
+@pytest.fixture
+def heedless(monkeypatch):
+    """This process keeps its own Ctrl-C and threads."""
+    monkeypatch.setattr(host.signal, "signal", lambda *arguments: None)
+    monkeypatch.setattr(host, "single_threaded", lambda: None)
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError, OSError])
+def test_a_client_whose_coordinator_has_gone_ends_silently(setting, heedless, capfd, outcome, error):
+    config, graphs = setting
+    connection = Gone(Does(outcome), error)
+    assert serve(connection, graphs, config) is None
+    assert connection.tried == 1 and capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("outcome", [*OUTCOMES[1:-1], lambda: "secret 4711"], ids=lambda value: type(value).__name__)
+def test_a_failure_is_told_by_its_kind_and_place_and_the_process_lives_on(setting, heedless, capfd, outcome):
+    """Also where the answer is one that cannot be sent, such as a function."""
+    config, graphs = setting
+    ours, theirs = multiprocessing.Pipe()
+    kinds = []
+
+    class Both(Gone):
+        def send(self, message):
+            theirs.send(message)
+            kinds.append(ours.recv())
+
+    connection = Both(None)
+    connection.orders = [Does(5), Does(outcome)]
+    serve(connection, graphs, config)
+    assert kinds[0][0] == "failed" and " in " in kinds[0][1] and "4711" not in kinds[0][1]
+    assert kinds[1] == ("done", 5) and capfd.readouterr() == ("", "")
+
+
+def test_an_order_that_cannot_be_read_is_a_failure_without_its_text(setting, heedless, capfd):
+    config, graphs = setting
+
+    class Garbled(Gone):
+        def recv(self):
+            raise ImportError("secret 4711")
+
+        def send(self, message):
+            self.said = message
+
+    connection = Garbled(None)
+    serve(connection, graphs, config)
+    assert connection.said[0] == "failed" and connection.said[1].startswith("ImportError in test_host.py")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (EOFError("secret 4711"), ""),
+        (ValueError("secret 4711"), "safegnn: a client process ended: ValueError in test_host.py, line "),
+        (UnpicklingError("secret 4711"), "safegnn: a client process ended: UnpicklingError in test_host.py, line "),
+        (
+            ModuleNotFoundError("secret 4711"),
+            "safegnn: a client process ended: ModuleNotFoundError in test_host.py, line ",
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_client_that_cannot_even_begin_is_one_line(monkeypatch, capsys, error, said):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # importing the module sets it
+    sys.modules.pop("orchestrator.client.preload", None)
+    import_module("orchestrator.client.preload")
+    try:
+        raise error
+    except type(error):
+        sys.excepthook(*sys.exc_info())
+    err = capsys.readouterr().err
+    assert err.startswith(said) and err.count("\n") == bool(said) and "4711" not in err

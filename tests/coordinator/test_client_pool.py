@@ -218,11 +218,11 @@ def test_evaluations_come_by_client(setting):
             said = pool.evaluate(1, [5, 0, 5, 2], model, own)
             assert said.keys() == {0, 2, 5}
             for c, answer in said.items():
-                assert answer.keys() == {"val", "test", "client"} and answer["client"] == c
+                assert answer.keys() == {"val", "test", "val_auc", "test_auc", "client"} and answer["client"] == c
                 graph = graphs[c]
                 for mask in ("val", "test"):
-                    expected = np.zeros((2, 2), int)
-                    np.add.at(expected, (graph.labels[getattr(graph, mask)], int(own)), 1)
+                    expected, kept = np.zeros((2, 2, 2), int), getattr(graph, mask)
+                    np.add.at(expected, (graph.sensitive[kept], graph.labels[kept], int(own)), 1)
                     np.testing.assert_array_equal(answer[mask], expected)
 
 
@@ -405,3 +405,46 @@ def test_ctrl_c_is_blocked_in_the_helper_and_so_in_what_it_forks_but_not_here():
     assert signal.SIGINT in ours.recv()
     process.join()
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+class Unreadable:
+    """A main function that no process can read; what it says must not be seen."""
+
+    def __call__(self, connection, graphs, config):
+        raise NotImplementedError
+
+    def __reduce__(self):
+        return faulty_clients.cannot_be_read, ()
+
+
+def test_a_process_that_cannot_begin_is_a_lost_peer(setting):
+    """What it prints is one line, as the check of every test's output for tracebacks shows."""
+    config, graphs, model = setting("engine.client_processes=1")
+    with ClientPool(graphs, config, Unreadable()) as pool, pytest.raises(PeerLostError, match="ended with status"):
+        pool.train(1, [0], model, everything, Inbox())
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), BlockingIOError(11, "Try again"), EOFError()])
+def test_without_room_for_a_process_more_none_is_left(setting, monkeypatch, error):
+    config, graphs, _ = setting("engine.client_processes=2")
+    kind, started = warm_up().Process, []
+    original = kind.start
+
+    def start(self):
+        if started:
+            raise error
+        started.append(self)
+        original(self)
+
+    monkeypatch.setattr(kind, "start", start)
+    with pytest.raises(PeerLostError, match=r"client process 1 \(clients 1, 3, 5\): cannot be started"):
+        ClientPool(graphs, config)
+    assert started[0].exitcode == -signal.SIGKILL
+
+
+def test_an_answer_that_cannot_be_read_is_the_clients_fault(setting):
+    config, graphs, model = setting("engine.client_processes=1")
+    refused = pytest.raises(PeerLostError, match=r"sent what cannot be read \(ValueError\)")
+    with ClientPool(graphs, config, faulty_clients.sends_what_cannot_be_read) as pool, refused as caught:
+        pool.train(1, [0], model, everything, Inbox())
+    assert "4711" not in str(caught.value)

@@ -154,3 +154,16 @@ def test_the_cohort_is_known_before_anything_is_uploaded(tiny, tmp_path):
         ("aggregate", 2, tuple(cohorts[2])),
         ("close",),
     ]
+
+
+@pytest.mark.parametrize("sampling", ["distinct", "with_replacement", "poisson"])
+def test_records_say_who_took_part(tiny, tmp_path, sampling):
+    folder, results = run(tiny(tmp_path, f"federation.sampling={sampling}", "engine.client_processes=1"))
+    assert [row["cohort"] for row in folder.records()] == [result.cohort for result in results]
+    assert "cohort" not in (folder.path / "metrics.csv").read_text()
+
+
+def test_with_noise_records_do_not_say_who_took_part(tiny, tmp_path):
+    """An outsider's epsilon counts on nobody knowing, and records are what people pass on."""
+    folder, _ = run(tiny(tmp_path, "privacy={clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3}"))
+    assert all("cohort" not in row for row in folder.records()) and folder.records()

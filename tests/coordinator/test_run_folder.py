@@ -316,6 +316,15 @@ def test_saving_removes_the_files_that_no_longer_count(folder):
     assert {path.name for path in folder.state_dir.iterdir()} == kept
 
 
+@pytest.mark.parametrize("name", [".ipynb_checkpoints", "notes.txt", ".nfs000012", "client-1-round-1.npz.bak"])
+def test_saving_leaves_what_is_not_its_own(folder, name):
+    """Notebooks, editors and network file systems put files and folders into the one of the checkpoint."""
+    path = folder.state_dir / name
+    path.mkdir() if name.startswith(".ipynb") else path.write_text("mine")
+    put(folder, 2)
+    assert path.exists() and folder.load().round == 2
+
+
 def test_a_round_without_checkpoint_is_dropped(folder):
     put(folder, 2)
     before = lines(folder)

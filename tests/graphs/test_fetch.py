@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pooch
 import pytest
 
-from orchestrator.errors import DataError
+from orchestrator.errors import BusyError, DataError
 from orchestrator.graphs.fetch import SOURCES, Source, default_folder, fetch_data, git_blob_id
 from orchestrator.graphs.formats import FAIR_FILES
+from orchestrator.locks import FolderLock
 
 # What `git hash-object` prints for these contents.
 CONTENTS = {
@@ -28,6 +30,11 @@ def source(monkeypatch):
 
 def _serve(url: str, target: Path) -> None:
     target.write_bytes(CONTENTS[url.rpartition("/")[2]][0])
+
+
+def names(folder: Path) -> list[str]:
+    """What there is but for the file of the lock, which stays."""
+    return sorted(path.name for path in folder.iterdir() if path.name != ".lock")
 
 
 def _offline(url: str, target: Path) -> None:
@@ -50,7 +57,7 @@ def test_downloads_what_is_missing_from_the_pinned_commit(tmp_path, source):
 
     folder = tmp_path / "deep" / "x"
     assert fetch_data("x", folder, download) == folder
-    assert sorted(path.name for path in folder.iterdir()) == ["a.csv", "b.txt"]
+    assert names(folder) == ["a.csv", "b.txt"]
     prefix = f"https://raw.githubusercontent.com/owner/name/{'0' * 40}/data/x/"
     assert asked == [prefix + "a.csv", prefix + "b.txt"]
     assert fetch_data("x", folder, _offline) == folder  # nothing is missing, so nothing is asked for
@@ -59,7 +66,7 @@ def test_downloads_what_is_missing_from_the_pinned_commit(tmp_path, source):
 def test_a_checksum_mismatch_leaves_nothing_behind(tmp_path, source):
     with pytest.raises(DataError, match=r"a\.csv: what arrived is not data/x/a\.csv of github\.com/owner/name"):
         fetch_data("x", tmp_path, lambda url, target: target.write_bytes(b"an error page"))
-    assert list(tmp_path.iterdir()) == []
+    assert names(tmp_path) == []
 
 
 def test_an_altered_file_is_not_overwritten(tmp_path, source):
@@ -74,7 +81,7 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path, source):
         fetch_data("x", tmp_path, _offline)
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
+    assert names(tmp_path) == []
 
 
 def test_the_default_download_reports_an_unreachable_host(tmp_path, source, monkeypatch):
@@ -85,7 +92,7 @@ def test_the_default_download_reports_an_unreachable_host(tmp_path, source, monk
 
 def test_a_folder_that_cannot_be_made(tmp_path, source):
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match="cannot download"):
+    with pytest.raises(DataError, match="cannot be created: Not a directory"):
         fetch_data("x", tmp_path / "file" / "x", _serve)
 
 
@@ -112,3 +119,15 @@ def test_sources_are_pinned_and_are_what_the_readers_read():
 def test_the_pins_are_those_of_the_real_files(real_data, name, where):
     folder = real_data(where)
     assert {file: git_blob_id(folder / file) for file in SOURCES[name].files} == SOURCES[name].files
+
+
+def test_two_do_not_fetch_into_one_folder_and_a_whole_one_is_not_locked(tmp_path, source):
+    def download(url: str, target: Path) -> None:
+        with pytest.raises(BusyError, match=f"{tmp_path}: process .* is writing to it"):
+            fetch_data("x", tmp_path, _serve)
+        _serve(url, target)
+
+    fetch_data("x", tmp_path, download)
+    with FolderLock(tmp_path):
+        assert fetch_data("x", tmp_path, _offline) == tmp_path
+    assert stat.S_IMODE((tmp_path / ".lock").stat().st_mode) == 0o666  # whoever shares the folder may fetch next

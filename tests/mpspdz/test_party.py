@@ -1,6 +1,7 @@
 """A party's process: its folder, its end, and everything that can go wrong, on stand-ins."""
 
 import os
+import resource
 import signal
 import socket
 import threading
@@ -123,3 +124,19 @@ def test_a_missing_binary_is_one_clear_line(party):
     (party.installation.home / "semi2k-party.x").unlink()
     with pytest.raises(ConfigError, match=r"semi2k-party\.x is missing"):
         party.run("localhost", 5000, 20.0)
+
+
+def test_more_than_a_thousand_open_files_are_none_too_many(party):
+    """`select` takes no descriptor above 1,023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip(f"this system allows {hard} open files only")
+    write_party(party.installation.home, say("semi2k-128-P0.txt"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert party.run("localhost", 5000, 20.0).online_rounds == 8
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

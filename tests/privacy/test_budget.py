@@ -60,9 +60,20 @@ def test_a_repeated_round_counts_as_less_noise_and_never_less_than_before():
     assert budget.seen_by("server", 1) == PLAN.new_accountant().compose(PLAN.release("server", 4)).epsilon(PLAN.delta)
 
 
-def test_an_older_round_cannot_be_released_again():
-    with pytest.raises(RunError, match="round 4 was released before round 5"):
-        charged(5).charge(4)
+def test_rounds_that_are_repeated_together_each_count_as_less_noise():
+    """From a checkpoint of round 3 rounds 4 and 5 are played again, and round 6 for the first time."""
+    budget = charged(5)
+    for number in (4, 5, 6):
+        budget.charge(number)
+    accountant = PLAN.new_accountant().compose(PLAN.release(), 4).compose(PLAN.release(attempts=2), 2)
+    assert budget.epsilon == pytest.approx(accountant.epsilon(PLAN.delta), rel=1e-12) and budget.last == 6
+    assert budget.epsilon > PLAN.epsilon(6)
+
+
+@pytest.mark.parametrize("number", [0, 7, -1])
+def test_a_round_out_of_turn_cannot_be_charged(number):
+    with pytest.raises(RunError, match=f"round {number} cannot be released: 5 rounds were"):
+        charged(5).charge(number)
 
 
 def test_state_is_json_and_comes_back():
@@ -81,11 +92,10 @@ def test_state_is_json_and_comes_back():
     "changes",
     [
         {"plan": {}},
-        {"rounds": [[1, -5]]},
-        {"rounds": [[0, 5]]},
-        {"rounds": 5},
-        {"last": -1},
-        {"last": "x"},
+        {"attempts": [1, -5]},
+        {"attempts": [0]},
+        {"attempts": 5},
+        {"attempts": ["x"]},
         {"attempts": None},
     ],
 )
