@@ -16,7 +16,7 @@ import numpy as np
 
 from orchestrator.client.host import single_threaded
 from orchestrator.config import Config, load_config
-from orchestrator.evaluation.classification import summarise
+from orchestrator.evaluation.group_table import GroupTable
 from orchestrator.experiments.tables import Spread
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
@@ -49,7 +49,8 @@ def accuracy(config: Config, truth: bool) -> tuple[float, float]:
     for _ in range(config.federation.rounds):
         model = model - np.mean([client.train(model).delta for client in clients], axis=0)
         said = [client.evaluate(model, own=False) for client in clients]
-        validation, test = (summarise([tables[mask] for tables in said]).accuracy for mask in ("val", "test"))
+        of_clients = [GroupTable(np.stack([tables[mask] for tables in said])).accuracy for mask in ("val", "test")]
+        validation, test = (float(np.nanmean(values)) for values in of_clients)
         if validation > best:
             best, at_best = validation, test
     return at_best, 1 - sum(part.num_edges for part in parts) / graph.num_edges

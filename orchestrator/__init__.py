@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.errors import ConfigError, DataError, RunError, SafeGNNError
     from orchestrator.graphs import client_graphs, describe_graph, fetch_data, load_graph
     from orchestrator.graphs.graph import Graph
+    from orchestrator.models.trained import load_model
 
 __all__ = [
     "Config",
@@ -29,6 +30,7 @@ __all__ = [
     "fetch_data",
     "load_config",
     "load_graph",
+    "load_model",
     "preset_names",
     "train",
 ]
@@ -38,6 +40,7 @@ _MODULES = {
     "orchestrator.config": ("Config", "load_config", "preset_names"),
     "orchestrator.errors": ("ConfigError", "DataError", "RunError", "SafeGNNError"),
     "orchestrator.graphs": ("Graph", "client_graphs", "describe_graph", "fetch_data", "load_graph"),
+    "orchestrator.models.trained": ("load_model",),
 }
 
 

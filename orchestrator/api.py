@@ -17,12 +17,14 @@ from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.graphs.graph import Graph
 from orchestrator.graphs.joined import join_clients
+from orchestrator.registry import METHODS
 
 if TYPE_CHECKING:  # torch takes long to import, and client processes are started meanwhile
     from torch import nn
 
     from orchestrator.coordinator.round_result import RoundResult
     from orchestrator.models import OwnModule
+    from orchestrator.models.trained import TrainedModel
 
 __all__ = ["Run", "train"]
 
@@ -104,20 +106,46 @@ class Run:
     def model(self) -> nn.Module | None:
         """The final global model, a module of ``(x, edge_index)`` that gives logits and is in evaluation mode.
 
-        None where training has not ended, or every client has a model of its own.
+        It takes features that are scaled; `predict` scales them. None where training has not ended, or every client has
+        a model of its own.
 
         Raises:
             RunError: the file is damaged, or the network is an own one and was not given to `load`.
         """
-        from orchestrator.models import load_model, own_network
+        return self.trained().module() if RunFolder(self.folder).model().exists() else None
 
-        if not (path := self.folder / "model.pt").exists():
-            return None
-        if self.settings.model.name == "own" and self._own is None:
-            raise RunError(f"{path}: its network is an own one; give it, Run.load(folder, model=...)")
-        with own_network(self._own):
-            network, parameters = load_model(path)
-        return network.module(parameters).eval()
+    def trained(self, client: int | None = None) -> TrainedModel:
+        """The final model with all that its predictions need.
+
+        Args:
+            client: whose, from 0, where every client has a model of its own.
+
+        Raises:
+            RunError: training has not ended; there is one model for all, or one a client; the file is damaged; the
+                network is an own one and was not given to `load`.
+        """
+        from orchestrator.models.trained import load_model
+
+        personal, count = METHODS[self.settings.method.name].personal, self.settings.clients.count
+        if client is None and personal:
+            raise RunError(f"{self.folder}: every client has a model of its own; choose a client, 0 to {count - 1}")
+        if client is not None and not personal:
+            raise RunError(f"{self.folder}: there is one model for all clients; leave client {client} out")
+        if client is not None and not 0 <= client < count:
+            raise RunError(f"{self.folder}: there is no client {client}; expected 0 to {count - 1}")
+        path = RunFolder(self.folder).model(client)
+        if not path.exists():
+            raise RunError(f"{path}: no such file; training has not ended, or left no model")
+        return load_model(path, self._own)
+
+    def predict(self, graph: Graph, client: int | None = None) -> pd.DataFrame:
+        """Probabilities and classes of all nodes: `TrainedModel.predict` of what `trained` gives.
+
+        Args:
+            graph: with features as they came, or the one that was trained on.
+            client: see `trained`.
+        """
+        return self.trained(client).predict(graph)
 
 
 def train(

@@ -49,7 +49,7 @@ def metrics(run: Run) -> list[float]:
 
 
 def names(record) -> list[str]:
-    return [name for name in record["val"] if name not in ("counts", "undefined")]
+    return [name for name in record["val"] if name not in ("gaps", "counts", "undefined")]
 
 
 def parameters(run: Run) -> np.ndarray:

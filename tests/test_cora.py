@@ -12,7 +12,7 @@ from tests.training_runs import run
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
 
 CORA = (
-    "data={name: cora, features: row_normalised, split: [0.2, 0.4, 0.4]}",
+    "data={name: cora, scaling: row_normalised, split: [0.2, 0.4, 0.4]}",
     "clients={count: 5, partition: disjoint}",
     "model={hidden: 128, dropout: 0.5}",
     "method={local_epochs: 30, learning_rate: 0.01, weight_decay: 1e-6}",

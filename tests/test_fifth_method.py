@@ -21,7 +21,8 @@ from orchestrator.errors import ConfigError
 from orchestrator.experiments.methods import compare_methods
 from orchestrator.methods import create
 from orchestrator.methods.base import LocalUpdate
-from orchestrator.models import create_network, load_model
+from orchestrator.models import create_network
+from orchestrator.models.trained import load_model
 from orchestrator.registry import Method
 from orchestrator.reports.run import draw_run, summarise_run
 from tests.class_graphs import PygGCN, class_graph
@@ -169,7 +170,7 @@ def test_a_run_its_folder_a_crash_and_the_plots(tiny, tmp_path):
     assert read == own
     model = train(read, resumed, graph=GRAPH, resume=True, audit=True)
     np.testing.assert_array_equal(model, results[-1].parameters)
-    np.testing.assert_array_equal(model, load_model(resumed.path / "model.pt")[1])
+    np.testing.assert_array_equal(model, load_model(resumed.path / "model.pt").parameters)
     for name in ("metrics.jsonl", "metrics.csv"):
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes()
     draw_run(resumed, "fedprox")

@@ -19,7 +19,7 @@ def test_the_snippets_run(tmp_path, monkeypatch):
     notebook = {"__name__": "__main__"}
     for number, snippet in enumerate(SNIPPETS, start=1):
         exec(compile(snippet, f"docs/python.md, snippet {number}", "exec"), notebook)
-    assert (len(SNIPPETS), len(list((tmp_path / "runs").iterdir()))) == (8, 4)
+    assert (len(SNIPPETS), len(list((tmp_path / "runs").iterdir()))) == (9, 5)
 
 
 def test_the_table_of_names_is_complete():

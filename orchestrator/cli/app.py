@@ -9,6 +9,7 @@ from orchestrator.cli.certificates import certs
 from orchestrator.cli.compare import compare
 from orchestrator.cli.data import data_app
 from orchestrator.cli.mpspdz import doctor, mpc
+from orchestrator.cli.predict import predict
 from orchestrator.cli.privacy import account
 from orchestrator.cli.reproduce import reproduce
 from orchestrator.cli.train import train
@@ -21,6 +22,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would print local variables, and those hold secrets
     help="Fair and private federated graph neural networks.",
 )
-for command in (train, compare, account, reproduce, certs, bench, mpc, doctor):
+for command in (train, predict, compare, account, reproduce, certs, bench, mpc, doctor):
     app.command()(command)
 app.add_typer(data_app, name="data")

@@ -108,6 +108,8 @@ def _compare_engines(plan: GridPlan, resume: Path | None, as_json: bool) -> None
         print_json(result.as_dict())
         return
     print_rows(result.table())
+    for line in result.gap_lines():
+        say(line)
     if result.max_model_difference is None:
         say("largest model difference: not computed, because the servers add noise that nobody else knows")
     else:
@@ -120,7 +122,6 @@ def _compare_engines(plan: GridPlan, resume: Path | None, as_json: bool) -> None
 
 def _compare_methods(plan: GridPlan, resume: Path | None, as_json: bool) -> None:
     from orchestrator.experiments.methods import compare_methods
-    from orchestrator.experiments.tables import markdown
 
     begun, seeds = list[Path](), plan.seeds or 1
     with interruptible("compare", begun), progress(plan.rounds, plan.completed(resume)) as advance:
@@ -136,6 +137,6 @@ def _compare_methods(plan: GridPlan, resume: Path | None, as_json: bool) -> None
     if as_json:
         print_json(result.as_dict())
         return
-    say(markdown(result.table()))
+    say(result.text())
     spread = f", mean ± standard deviation over {seeds} seeds" if seeds > 1 else f", seed {plan.common.seed}"
     say(f"test nodes{spread}; runs, curves: {result.folder}")

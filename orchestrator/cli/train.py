@@ -11,6 +11,7 @@ import typer
 
 from orchestrator.cli.options import DataDir, EngineName, File, Json, Overrides, Presets, Program, Protocol, load
 from orchestrator.cli.printing import print_json, print_rows, progress, say, tell
+from orchestrator.config import Config
 from orchestrator.errors import ConfigError, SafeGNNError
 
 __all__ = ["interruptible", "train"]
@@ -63,13 +64,16 @@ def train(
     if as_json:
         print_json(document)
     else:
-        _print(document, settings.privacy.noise_multiplier > 0)
+        _print(document, settings)
 
 
-def _print(document: Mapping[str, Any], noisy: bool) -> None:
-    from orchestrator.experiments.tables import metric
+def _print(document: Mapping[str, Any], settings: Config) -> None:
+    from orchestrator.experiments.tables import gap_lines, metric
 
-    columns = {"validation": "validation", "ma20": f"mean of {min(20, document['rounds'])} rounds", "test": "test"}
+    rounds = document["rounds"]
+    columns = {"validation": "validation", "test": "test"}
+    if rounds > 1:
+        columns["validation_ma20"] = f"validation, mean of {min(20, rounds)} rounds"
     print_rows(
         [
             {"after the last round": name, **{title: metric(document[key][name]) for key, title in columns.items()}}
@@ -77,11 +81,18 @@ def _print(document: Mapping[str, Any], noisy: bool) -> None:
         ]
     )
     for mask, reasons in document["undefined"].items():
+        gaps = document["gaps"][mask]
+        for line in gap_lines(document[mask], gaps, reasons):
+            say(f"{mask} {line}")
+        nodes = document["counts"][mask].get("nodes")
+        if gaps and (effective := document["counts"][mask].get("nodes_effective", nodes)) != nodes:
+            say(f"{mask}: clients share nodes; these intervals are as wide as for {effective} nodes, not {nodes}")
         for name, reason in reasons.items():
-            say(f"{mask} {name} is undefined: {reason}")
-    costs = document["costs"]
+            if not name.startswith(tuple(gaps)):
+                say(f"{mask} {name} is undefined: {reason}")
+    costs, rounds_of = document["costs"], f"median of {rounds}" if rounds > 1 else "the only one"
     say(
-        f"per round (median): local training {costs['training_seconds']:.3f} s, aggregation online "
+        f"per round ({rounds_of}): local training {costs['training_seconds']:.3f} s, aggregation online "
         f"{costs['online_seconds']:.3f} s, {costs['online_bytes_server0'] / 1000:.1f} kB between the servers each way, "
         f"upload {costs['upload_bytes_per_client'] / 1000:.0f} kB per client"
     )
@@ -89,8 +100,10 @@ def _print(document: Mapping[str, Any], noisy: bool) -> None:
         say(f"data: {note}")
     if (privacy := document["privacy"]) is not None:
         _print_privacy(privacy)
-    elif noisy:
+    elif settings.privacy.noise_multiplier > 0:
         say("no epsilon is stated: none is proven for these settings, or none was asked for")
+    elif settings.privacy.clip_norm is not None:
+        say("privacy.clip_norm without privacy.noise_multiplier: clipping alone protects nothing, and no epsilon holds")
     say(f"run folder: {document['run']}")
 
 

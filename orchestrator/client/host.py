@@ -1,7 +1,7 @@
 """A client process: hosts some of the simulated clients and carries out the coordinator's orders.
 
 A client's model, optimiser, graph and reply key live here only. What goes back to the coordinator is what an order
-says: sealed uploads, confusion tables, and, where clients prepare together, their questions and answers.
+says: sealed uploads, tables of counts, and, where clients prepare together, their questions and answers.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ __all__ = [
     "Hear",
     "Order",
     "Restore",
+    "Reveal",
     "Save",
     "Train",
     "serve",
@@ -52,7 +53,7 @@ def single_threaded() -> None:
 
 
 class Clients(dict[int, Any]):
-    """The clients of a process, each made when it is first asked for.
+    """The clients of a process, each made when it is first asked for; what scaling is left to it is done then.
 
     Attributes:
         config: the whole configuration.
@@ -66,7 +67,7 @@ class Clients(dict[int, Any]):
         self._keypairs: dict[int, Keypair] = {}
 
     def __missing__(self, client: int) -> Any:
-        self[client] = self._method(self._graphs[client], self.config, client)
+        self[client] = self._method(self._graphs[client].scaled_to_train(), self.config, client)
         return self[client]
 
     def keypair(self, client: int) -> Keypair:
@@ -164,6 +165,17 @@ class Evaluate(Order):
 
     def carry_out(self, clients: Clients, connection: Connection) -> dict[int, dict[str, Any]]:
         return {c: clients[c].evaluate(self.parameters, self.own) for c in self.members}
+
+
+@dataclass(frozen=True)
+class Reveal(Order):
+    """Each client's own model, for simulations that leave everybody's; see `LocalMethod.model`."""
+
+    members: Sequence[int]
+    parameters: np.ndarray
+
+    def carry_out(self, clients: Clients, connection: Connection) -> dict[int, np.ndarray | None]:
+        return {c: clients[c].model(self.parameters) for c in self.members}
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class ColumnsConfig(Section):
     """What the columns of a table of nodes and of one of edges mean."""
 
     id: str | None = Field(None, description="column of the node id; null: rows are counted from 0, or the graph's own")
-    label: str = Field(description="column of the label; an empty one is unknown")
+    label: str | None = Field(description="column of the label; an empty one is unknown")
     positive: _Cells | None = Field(
         None, description="value or values of the label that are class 1, all others are 0; null: labels are 0 and 1"
     )
@@ -98,6 +98,7 @@ class FilesConfig(ColumnsConfig):
         description="table of nodes with a header, a row a node: .csv, .tsv, .txt, .parquet; or a graph: .npz, .pt of "
         "PyTorch Geometric, .graphml"
     )
+    label: str = Field(description="column of the label; an empty one is unknown")
     edges: Path | None = Field(
         None, description="list of edges, two node ids a line: .csv, .tsv, .txt, .parquet; null: nodes is a graph"
     )

@@ -63,13 +63,20 @@ class DataConfig(Section):
         description="labelled_component: drop nodes without label and their edges, keep the largest component; "
         "all: keep every node and mask labels; null: all of data.files, labelled_component of others",
     )
-    features: Literal["standardised", "row_normalised"] = Field(
-        "standardised",
-        description="standardised: constant ones go, others get mean 0 and variance 1; "
-        "row_normalised: a node's features are divided by their sum",
+    scaling: Literal["by_client", "pooled", "row_normalised", "none"] = Field(
+        "by_client",
+        description="of features; by_client: every client brings its own to mean 0 and variance 1 over its nodes that "
+        "are for neither validation nor test; pooled: over all nodes of all clients, as in the papers and only in "
+        "simulations, and constant ones go; row_normalised: a node's features are divided by their sum; none: as they "
+        "are",
     )
     split: tuple[float, float, float] = Field(
         (0.5, 0.25, 0.25), description="shares of the labelled nodes for training, validation and test; they sum to 1"
+    )
+    stratified: bool = Field(
+        True,
+        description="true: each class of each group is split by these shares, so that small groups are in every part; "
+        "false: a plain shuffle is, as in the papers",
     )
     files: FilesConfig | None = None
     synthetic: SyntheticConfig = SyntheticConfig()
@@ -293,7 +300,7 @@ class EvaluationConfig(Section):
     where: Literal["whole_graph", "clients"] = Field(
         "whole_graph",
         description="whole_graph: utility and fairness of the global model, by a holder of the whole graph; clients: "
-        "every client on its own nodes, mean over the clients",
+        "every client on its own nodes: mean over the clients, gaps also of all their nodes together",
     )
     model: Literal["released", "trained"] = Field(
         "released",

@@ -34,6 +34,7 @@ from orchestrator.client.host import (
     Hear,
     Order,
     Restore,
+    Reveal,
     Save,
     Train,
     serve,
@@ -224,6 +225,11 @@ class ClientPool:
         """By client, what it says of a model on its own nodes; see `LocalMethod.evaluate`."""
         orders = {k: Evaluate(members, parameters, own) for k, members in self._divided(clients).items()}
         return _merged(self._all("evaluation", round, orders))
+
+    def models(self, round: int, clients: Iterable[int], parameters: np.ndarray) -> dict[int, np.ndarray | None]:
+        """Each client's own model, float64 (d,), as its method and the rounds left it; see `LocalMethod.model`."""
+        orders = {k: Reveal(members, parameters) for k, members in self._divided(clients).items()}
+        return _merged(self._all("saving", round, orders))
 
     def prepare_together(self, step: int) -> int:
         """One step of the clients' preparation: all ask, all answer all others, all hear.

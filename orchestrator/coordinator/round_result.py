@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.coordinator.engine import RoundCost
-from orchestrator.evaluation.classification import ClientsEvaluation
-from orchestrator.evaluation.metrics import Evaluation
+from orchestrator.evaluation.figures import Evaluation
 
 __all__ = ["RoundResult"]
 
@@ -39,7 +38,7 @@ class RoundResult:
     round: int
     cohort: list[int]
     parameters: np.ndarray
-    evaluations: Mapping[str, Evaluation | ClientsEvaluation]
+    evaluations: Mapping[str, Evaluation]
     training_seconds: float
     cost: RoundCost
     difference: float | None = None

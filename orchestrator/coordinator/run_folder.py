@@ -2,6 +2,7 @@
 
     config.yaml  environment.json  inputs.json  data.json  metrics.jsonl  metrics.csv  costs.csv
     weights.csv  model.pt  *.png
+    models/client-7.pt              instead of model.pt, where every client has a model of its own
     checkpoint/state.npz            round, released model, clip bound, and which client file counts
     checkpoint/client-7-round-12.npz
     checkpoint/privacy.json         what has been released so far, written before each release
@@ -148,6 +149,15 @@ class RunFolder:
     def state_dir(self) -> Path:
         return self.path / "checkpoint"
 
+    def model(self, client: int | None = None) -> Path:
+        """Where the trained model stands, or that of a client, once training has ended."""
+        return self.path / "model.pt" if client is None else self.path / "models" / f"client-{client}.pt"
+
+    @property
+    def has_models(self) -> bool:
+        """Whether clients' own models were written, as at the end of training."""
+        return any(self.path.glob("models/*.pt"))
+
     @property
     def begun(self) -> bool:
         """Whether a round may have been released."""
@@ -191,7 +201,7 @@ class RunFolder:
 
     def drop_results(self) -> None:
         """Remove what is made at the end of training, of a run that goes on."""
-        for path in (self.path / "model.pt", *self.path.glob("*.png")):
+        for path in (self.model(), *self.path.glob("models/*.pt"), *self.path.glob("*.png")):
             path.unlink(missing_ok=True)
 
     def append(self, record: Mapping[str, Any], costs: Mapping[str, Any]) -> None:

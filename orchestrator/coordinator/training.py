@@ -26,7 +26,8 @@ from orchestrator.evaluation.rounds import RoundEvaluation, round_evaluation
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import method_class
-from orchestrator.models import create_network, save_model
+from orchestrator.models import Network, create_network
+from orchestrator.models.trained import TrainedModel
 from orchestrator.privacy.budget import Budget
 from orchestrator.privacy.quantile import next_clip_norm
 from orchestrator.registry import METHODS
@@ -54,7 +55,7 @@ def train(
 ) -> np.ndarray:
     """Run the configured rounds, or as many as the privacy budget allows; returns the final model, float64 (d,).
 
-    Where every client has a model of its own, these stand in the checkpoint, and the initial one is returned.
+    Where every client has a model of its own, these are what is saved, and the initial one is returned.
 
     Args:
         config: the whole tree.
@@ -97,22 +98,35 @@ def train(
         if resume and RunFolder.open(folder.path)[1] != config:
             folder.save_settings(config)
         model = checkpoint.parameters
-        if _goes_on(config, budget, checkpoint.round + 1):
+        personal = METHODS[config.method.name].personal
+        if _goes_on(config, budget, checkpoint.round + 1) or (personal and not folder.has_models):
             folder.drop_results()
             with ClientPool(clients, config) as pool, engine or create_engine(config) as engine:
                 engine.start(checkpoint.parameters)
                 if warning := _small_cohort(plan):
                     announce(warning)
-                evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations)
+                evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations, clients)
                 rounds = _Rounds(config, plan, folder, pool, engine, evaluation, budget, checkpoint, audit)
                 rounds.prepare_clients(len(clients), announce)
                 rounds.begin()
                 while rounds.cohort is not None:
                     observe(rounds.play(rounds.cohort))
+                if personal:
+                    _save_own_models(folder, pool, rounds, network, graph, clients)
             model = rounds.model
-        if not METHODS[config.method.name].personal:
-            save_model(folder.path / "model.pt", network, model)
+        if not personal:
+            TrainedModel(network, model, graph.scaling.carried, graph.meaning).save(folder.model())
         return model
+
+
+def _save_own_models(
+    folder: RunFolder, pool: ClientPool, rounds: _Rounds, network: Network, graph: Graph, clients: Sequence[Graph]
+) -> None:
+    """Write the model of every client that has one."""
+    for client, own in pool.models(rounds.number - 1, range(len(clients)), rounds.model).items():
+        if own is not None:
+            scaling = clients[client].scaled_to_train().scaling
+            TrainedModel(network, own, scaling, graph.meaning).save(folder.model(client))
 
 
 class _Rounds:

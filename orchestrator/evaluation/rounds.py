@@ -9,9 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from orchestrator.config import Config
-from orchestrator.evaluation.classification import ClientsEvaluation, summarise
-from orchestrator.evaluation.metrics import Evaluation, Evaluator
+from orchestrator.evaluation.figures import Evaluation, of_clients
+from orchestrator.evaluation.metrics import Evaluator
 from orchestrator.graphs.graph import Graph
+from orchestrator.graphs.partition import Subgraphs
 from orchestrator.registry import METHODS
 
 __all__ = ["RoundEvaluation", "round_evaluation"]
@@ -43,7 +44,7 @@ class RoundEvaluation(ABC):
         """The round is over; the model is the global one, if there is any."""
 
     @abstractmethod
-    def evaluations(self) -> Mapping[str, Evaluation | ClientsEvaluation]:
+    def evaluations(self) -> Mapping[str, Evaluation]:
         """By mask, "val" and "test"."""
 
     def facts(self) -> dict[str, float]:
@@ -69,11 +70,13 @@ class _OnTheWholeGraph(RoundEvaluation):
 class _ByClients(RoundEvaluation):
     """Asks those whose model has changed, and those that have not been asked yet."""
 
-    def __init__(self, config: Config, pool: Clients, said: Mapping[int, Mapping[str, Any]]) -> None:
+    def __init__(
+        self, config: Config, pool: Clients, said: Mapping[int, Mapping[str, Any]], independent: Mapping[str, float]
+    ) -> None:
         self._pool, self._after_training = pool, config.evaluation.model == "trained"
         self._own = self._after_training or METHODS[config.method.name].personal
         self._everybody = range(config.clients.count)
-        self.said = dict(said)
+        self.said, self._independent = dict(said), independent
 
     def trained(self, round: int, cohort: Sequence[int], model: np.ndarray) -> None:
         if self._after_training:
@@ -89,26 +92,41 @@ class _ByClients(RoundEvaluation):
         # In the order of the clients, not of their answers: sums of floats depend on it in their last digit.
         self.said = dict(sorted({**self.said, **answers}.items()))
 
-    def evaluations(self) -> Mapping[str, ClientsEvaluation]:
-        return {mask: summarise([said[mask] for said in self.said.values()]) for mask in MASKS}
+    def evaluations(self) -> Mapping[str, Evaluation]:
+        said = self.said.values()
+        return {
+            mask: of_clients([own[mask] for own in said], [own[f"{mask}_auc"] for own in said], share)
+            for mask, share in self._independent.items()
+        }
 
     def facts(self) -> dict[str, float]:
-        names = [name for name in next(iter(self.said.values())) if name not in MASKS]
+        names = [name for name in next(iter(self.said.values())) if name.removesuffix("_auc") not in MASKS]
         return {name: float(np.mean([said[name] for said in self.said.values()])) for name in names}
 
 
 def round_evaluation(
-    config: Config, graph: Graph, pool: Clients, said: Mapping[int, Mapping[str, Any]]
+    config: Config, graph: Graph, pool: Clients, said: Mapping[int, Mapping[str, Any]], parts: Sequence[Graph] = ()
 ) -> RoundEvaluation:
     """What `evaluation.where` and `evaluation.model` ask for.
 
     Args:
         graph: the whole.
         said: `RoundEvaluation.said` of the checkpoint from which the run goes on.
-
-    Raises:
-        DataError: the whole graph has no groups, or more than two classes.
+        parts: the clients' graphs.
     """
     if config.evaluation.where == "whole_graph":
         return _OnTheWholeGraph(config, graph)
-    return _ByClients(config, pool, said)
+    return _ByClients(config, pool, said, {mask: _independent(getattr(graph, mask), parts) for mask in MASKS})
+
+
+def _independent(mask: np.ndarray, parts: Sequence[Graph]) -> float:
+    """The share of the clients' nodes that count as independent: 1 where they are cut out of a graph without overlap.
+
+    Where node k is that of w_k clients it is Kish's effective sample size (Survey Sampling, 1965),
+    ``(sum w)^2 / sum w^2``, over ``sum w``. Which nodes graphs of one's own have in common is not known.
+    """
+    if not isinstance(parts, Subgraphs):
+        return 1.0
+    nodes = np.concatenate([parts.nodes(client) for client in range(len(parts))])
+    holders = np.bincount(nodes, minlength=len(mask))[mask].astype(float)
+    return float(holders.sum() / max(1.0, (holders**2).sum()))

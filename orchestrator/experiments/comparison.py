@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config
-from orchestrator.evaluation.metrics import metric_names
+from orchestrator.evaluation.figures import metric_names
 from orchestrator.experiments.grid import GridPlan, Observer, run_grid
-from orchestrator.experiments.tables import markdown, metric, write_table
+from orchestrator.experiments.tables import gap_lines, markdown, metric, write_table
 from orchestrator.reports.plots import plot_comparison
 
 __all__ = ["Comparison", "compare"]
@@ -27,6 +27,8 @@ class Comparison:
             secret-shared runs; None with noise, which no one but the servers can subtract.
         worst_share_of_bound: over all rounds, the largest difference / fixed-point bound of that round; at most 1.
         final: by engine, the metrics after the last round.
+        gaps: by engine, how sure its gaps are there; see `Evaluation.gaps`.
+        undefined: by engine, why a metric is None there.
         largest: by metric, the largest difference between two engines in any round; None if never defined.
     """
 
@@ -36,6 +38,8 @@ class Comparison:
     worst_share_of_bound: float | None
     final: Mapping[str, Mapping[str, float | None]]
     largest: Mapping[str, float | None]
+    gaps: Mapping[str, Mapping[str, Mapping[str, float | None]]] = field(default_factory=dict)
+    undefined: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document of `safegnn compare`."""
@@ -46,7 +50,13 @@ class Comparison:
             "worst_share_of_bound": self.worst_share_of_bound,
             "largest_difference": dict(self.largest),
             "engines": {name: dict(metrics) for name, metrics in self.final.items()},
+            "gaps": {name: dict(gaps) for name, gaps in self.gaps.items()},
         }
+
+    def gap_lines(self) -> list[str]:
+        """A line for each engine and gap: its size, its interval, and the nodes that it is of."""
+        engines = self.gaps.items()
+        return [f"{e}, {line}" for e, gaps in engines for line in gap_lines(self.final[e], gaps, self.undefined[e])]
 
     def rows(self) -> list[dict[str, str | float | None]]:
         """The table by column name: a row a metric, its values after the last round and how far engines part."""
@@ -102,6 +112,8 @@ def compare(
         worst_share_of_bound=max((difference / bound for difference, bound in audits), default=None),
         final={name: {metric: rows[-1]["val"][metric] for metric in names} for name, rows in records.items()},
         largest={metric: _largest(list(records.values()), metric) for metric in names},
+        gaps={name: rows[-1]["val"].get("gaps", {}) for name, rows in records.items()},
+        undefined={name: rows[-1]["val"]["undefined"] for name, rows in records.items()},
     )
     write_table(grid.folder, "table", markdown(result.table()), result.rows())
     return result
@@ -114,6 +126,6 @@ def _largest(runs: Sequence[Sequence[Mapping[str, Any]]], metric: str) -> float 
 
 
 def _spread(values: Sequence[float | None]) -> float | None:
-    """From the least to the largest; None where one is not defined."""
+    """From the least to the largest; None where one is not defined, or there is one only."""
     defined = [value for value in values if value is not None]
-    return max(defined) - min(defined) if len(defined) == len(values) else None
+    return max(defined) - min(defined) if len(defined) == len(values) > 1 else None

@@ -232,6 +232,7 @@ def _files(reading: Reading) -> list[dict[str, Any]]:
 def _columns(reading: Reading, undecided: Mapping[str, Choice]) -> dict[str, Any]:
     config, columns = reading.config, reading.columns
     label = columns.label
+    assert label is not None  # as of everything that is read to train
     facts: dict[str, Any] = {
         "id": config.id or ("(row number)" if reading.table.ids is None else "(ids of the file)"),
         "label": {"column": config.label, "values": _values(label.values, label.codes, "positive" in undecided)},

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config
-from orchestrator.evaluation.metrics import metric_names
+from orchestrator.evaluation.figures import metric_names
 from orchestrator.experiments.contenders import contender
 from orchestrator.experiments.grid import GridPlan, Observer, run_grid
-from orchestrator.experiments.tables import Spread, markdown, write_table
+from orchestrator.experiments.tables import Spread, markdown, nodes_behind, with_nodes, write_table
 from orchestrator.reports.plots import plot_settings
 
 __all__ = ["MethodComparison", "Score", "best_round", "compare_methods"]
@@ -29,6 +29,8 @@ class Score:
         best: in the `best_round`.
         last: after the last round.
         values: by seed, in the best round.
+        nodes: of a gap, those of group 0 and group 1 that it compares in the best round, the fewest over the seeds.
+        interval: of a gap and a single seed, its 95 % interval in the best round; several seeds have their spread.
     """
 
     method: str
@@ -36,18 +38,38 @@ class Score:
     best: Spread
     last: Spread
     values: tuple[float | None, ...]
+    nodes: tuple[int, int] | None = None
+    interval: tuple[float | None, float | None] = (None, None)
 
     @classmethod
     def of(cls, method: str, metric: str, runs: Sequence[Sequence[Mapping[str, Any]]]) -> Score:
         """From the records of each seed."""
-        best = tuple(best_round(run)["test"][metric] for run in runs)
-        return cls(method, metric, Spread.of(best), Spread.of([run[-1]["test"][metric] for run in runs]), best)
+        tests = [best_round(run)["test"] for run in runs]
+        best, nodes = tuple(test[metric] for test in tests), nodes_behind(tests, metric)
+        interval: tuple[float | None, float | None] = (None, None)
+        if nodes is not None and len(runs) == 1:
+            interval = tests[0]["gaps"][metric]["low"], tests[0]["gaps"][metric]["high"]
+        last = Spread.of([run[-1]["test"][metric] for run in runs])
+        return cls(method, metric, Spread.of(best), last, best, nodes, interval)
 
     def as_dict(self) -> dict[str, Any]:
         """Flat, for a table and for JSON."""
         best, last = self.best, self.last
         spreads = {"best": best.mean, "best_sd": best.sd, "last": last.mean, "last_sd": last.sd}
-        return {"method": self.method, "metric": self.metric, **spreads, "values": self.values}
+        low, high = self.interval
+        n_s0, n_s1 = self.nodes or (None, None)
+        behind = {"low": low, "high": high, "n_s0": n_s0, "n_s1": n_s1}
+        return {"method": self.method, "metric": self.metric, **spreads, **behind, "values": self.values}
+
+    def cells(self) -> dict[str, str]:
+        """By column name: mean ± sample standard deviation over the seeds; a gap of one seed with its interval."""
+        best, (low, high) = str(self.best), self.interval
+        if low is not None and high is not None:
+            best += f" [{low:.4f}, {high:.4f}]"
+        return {
+            f"{self.metric}, best validation round": with_nodes(best, self.nodes),
+            f"{self.metric}, last round": str(self.last),
+        }
 
 
 @dataclass(frozen=True)
@@ -62,14 +84,21 @@ class MethodComparison:
         """The JSON document of ``safegnn compare --methods``."""
         return {"folder": str(self.folder), "seeds": self.seeds, "scores": [score.as_dict() for score in self.scores]}
 
-    def table(self) -> list[dict[str, str]]:
-        """A row a method by column name: of the test nodes, mean ± sample standard deviation over the seeds."""
+    def table(self, over_clients: bool = False) -> list[dict[str, str]]:
+        """A row a method by column name, of the test nodes.
+
+        Args:
+            over_clients: the mean and the worst of the clients' own gaps, where there are any, instead of the rest.
+        """
         rows: dict[str, dict[str, str]] = {}
         for score in self.scores:
-            row = rows.setdefault(score.method, {"method": score.method})
-            row[f"{score.metric}, best validation round"] = str(score.best)
-            row[f"{score.metric}, last round"] = str(score.last)
+            if score.metric.endswith(("_mean", "_worst")) == over_clients:
+                rows.setdefault(score.method, {"method": score.method}).update(score.cells())
         return list(rows.values())
+
+    def text(self) -> str:
+        """Both tables in Markdown."""
+        return "\n\n".join(markdown(table) for table in (self.table(), self.table(over_clients=True)) if table)
 
 
 def compare_methods(
@@ -101,7 +130,7 @@ def compare_methods(
     metrics = metric_names(next(iter(runs.values()))[0][0]["val"])
     scores = [Score.of(name, metric, own) for name, own in runs.items() for metric in metrics]
     result = MethodComparison(grid.folder, seeds, scores)
-    write_table(grid.folder, "table", markdown(result.table()), [score.as_dict() for score in scores])
+    write_table(grid.folder, "table", result.text(), [score.as_dict() for score in scores])
     return result
 
 

@@ -7,15 +7,16 @@ over the seeds of the mean of the last 20 rounds on the validation nodes (SaFeGN
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config
 from orchestrator.coordinator.round_plan import RoundPlan
-from orchestrator.evaluation.metrics import METRICS, moving_average
+from orchestrator.evaluation.figures import metric_names
+from orchestrator.evaluation.metrics import moving_average
 from orchestrator.experiments.grid import GridPlan, Observer, run_grid
-from orchestrator.experiments.tables import Spread, markdown, short, write_table
+from orchestrator.experiments.tables import Spread, markdown, nodes_behind, short, with_nodes, write_table
 from orchestrator.privacy.plan import VIEWS, PrivacyPlan
 from orchestrator.reports.plots import plot_settings
 
@@ -32,6 +33,7 @@ class Row:
         epsilon_paper: as the paper's accounting has it, which is not valid for fixed cohorts; None without noise.
         epsilon: by view, after the last round, a server's for a client in every round; None without noise.
         metrics: by name, of MA-20.
+        nodes: by gap, those of group 0 and group 1 that it compares, the fewest over the seeds.
     """
 
     name: str
@@ -39,11 +41,14 @@ class Row:
     epsilon_paper: float | None
     epsilon: Mapping[str, float | None] | None
     metrics: Mapping[str, Spread]
+    nodes: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, config: Config, runs: Sequence[Sequence[Mapping[str, Any]]]) -> Row:
         """From the records of each seed."""
         plan, rounds = RoundPlan.of(config).privacy, config.federation.rounds
+        last = [run[-1]["val"] for run in runs]
+        names = metric_names(last[0])
         return cls(
             name=name,
             noise_multiplier=config.privacy.noise_multiplier,
@@ -51,8 +56,9 @@ class Row:
             epsilon=None if plan is None else {view: plan.epsilon(rounds, view) for view in VIEWS},
             metrics={
                 metric: Spread.of([moving_average([record["val"][metric] for record in run])[-1] for run in runs])
-                for metric in METRICS
+                for metric in names
             },
+            nodes={name: nodes_behind(last, name) for name in names},
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -63,6 +69,8 @@ class Row:
         flat |= {f"epsilon_{view}": epsilon[view] for view in VIEWS}
         for metric, spread in self.metrics.items():
             flat[metric], flat[f"{metric}_sd"] = spread
+            if nodes := self.nodes.get(metric):
+                flat[f"{metric}_n_s0"], flat[f"{metric}_n_s1"] = nodes
         return flat
 
     def cells(self) -> dict[str, str | None]:
@@ -73,7 +81,7 @@ class Row:
             "σ": f"{self.noise_multiplier:g}" if self.noise_multiplier else None,
             "ε, paper's accounting": short(self.epsilon_paper),
             **{f"ε, {view}": short(epsilon[view]) for view in VIEWS},
-            **{metric: str(spread) for metric, spread in self.metrics.items()},
+            **{metric: with_nodes(spread, self.nodes.get(metric)) for metric, spread in self.metrics.items()},
         }
 
 

@@ -7,11 +7,11 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from orchestrator.files import write_atomically
 
-__all__ = ["Spread", "markdown", "metric", "short", "write_table"]
+__all__ = ["Spread", "gap_lines", "markdown", "metric", "nodes_behind", "short", "with_nodes", "write_table"]
 
 
 class Spread(NamedTuple):
@@ -45,6 +45,50 @@ def metric(value: float | None) -> str:
 def short(value: float | None) -> str | None:
     """A figure of any size as a cell: four significant digits, or no cell."""
     return None if value is None else f"{value:.4g}"
+
+
+def gap_lines(
+    values: Mapping[str, float | None], gaps: Mapping[str, Mapping[str, Any]], undefined: Mapping[str, str]
+) -> list[str]:
+    """A line a gap: its size, its interval, and the nodes that it is of.
+
+    Args:
+        values: the metrics of an evaluation, by name.
+        gaps, undefined: of the same evaluation, as `Evaluation` has them.
+    """
+    lines = []
+    for name, facts in gaps.items():
+        line = f"{name} undefined: {undefined.get(name)}"
+        if values[name] is not None:
+            line = f"{name} {metric(values[name])}, 95 % interval {facts['low']:.4f} to {facts['high']:.4f}"
+        line += f"; n = {facts['n_s0']} (s = 0), {facts['n_s1']} (s = 1)"
+        if facts.get("classes_compared"):
+            line += f", class {facts['class']}, which differs most of {facts['classes_compared']}"
+        if "clients" in facts:
+            line += f"; over {facts['clients']} clients that have both groups"
+            if values[f"{name}_mean"] is not None:
+                behind = f"n = {facts['worst_n_s0']}, {facts['worst_n_s1']}"
+                line += f" mean {metric(values[f'{name}_mean'])}, worst {metric(values[f'{name}_worst'])} ({behind})"
+            line += f"; {facts['clients_lacking']} lack one"
+        lines.append(line)
+    return lines
+
+
+def nodes_behind(evaluations: Sequence[Mapping[str, Any]], name: str) -> tuple[int, int] | None:
+    """Of group 0 and group 1, the nodes that a gap compares, the fewest over several runs; None of other metrics.
+
+    Args:
+        evaluations: as `metrics.jsonl` has them, at least one.
+    """
+    facts = [evaluation.get("gaps", {}).get(name) for evaluation in evaluations]
+    if None in facts:
+        return None
+    return min(own["n_s0"] for own in facts), min(own["n_s1"] for own in facts)
+
+
+def with_nodes(cell: object, nodes: tuple[int, int] | None) -> str:
+    """A cell of a gap with the nodes of both groups beside it."""
+    return str(cell) if nodes is None else f"{cell} (n = {nodes[0]}, {nodes[1]})"
 
 
 def markdown(rows: Sequence[Mapping[str, object]]) -> str:

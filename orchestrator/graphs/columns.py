@@ -5,7 +5,7 @@ Every fault that can be seen is told, not only the first, and no text is guessed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,10 +38,16 @@ class Coded:
 
 @dataclass(frozen=True)
 class Columns:
-    """What was read. Shapes and types of the arrays are those of `orchestrator.graphs.tables.RawGraph`."""
+    """What was read. Shapes and types of the arrays are those of `orchestrator.graphs.tables.RawGraph`.
+
+    Attributes:
+        rows: of every id, in every notation that is known.
+        label: None: nodes are only predicted.
+    """
 
     rows: dict[Hashable, int] = field(repr=False)
-    label: Coded
+    ids: tuple[str, ...] = field(repr=False)
+    label: Coded | None
     classes: int
     sensitive: Coded | None
     owner: np.ndarray | None
@@ -56,26 +62,38 @@ class Columns:
     def meaning(self) -> Meaning:
         """What the numbers stand for."""
         groups = () if self.sensitive is None else self.sensitive.names(2)
-        read, labels = len(self.features), self.label.names(self.classes)
+        labels = () if self.label is None else self.label.names(self.classes)
+        read = len(self.features)
         return Meaning(self.names, labels, groups, self.owner_names, read, self.notes)
 
 
-def read_columns(table: Table, config: ColumnsConfig, faults: Faults, decimal: str = ".") -> Columns | None:
-    """Read a table as `config` says. Returns None, with faults, where something of it cannot be read."""
-    before = Faults()
-    misnamed = _check_names(table, config, before)
+def read_columns(
+    table: Table,
+    config: ColumnsConfig,
+    faults: Faults,
+    decimal: str = ".",
+    predicting: Collection[str] | None = None,
+) -> Columns | None:
+    """Read a table as `config` says. Returns None, with faults, where something of it cannot be read.
+
+    Args:
+        predicting: features of the model, as far as known, where nodes are only predicted: columns of labels, groups,
+            split, clients, and those that are dropped, may be missing, and only the clients' is read. None: to train.
+    """
+    before, labelled = Faults(), predicting is None
+    misnamed = _check_names(table, config, before, labelled)
     known = set(table.frame.columns)
     if not len(table.frame):
         before.add(f"{table.source}: no rows; expected one row a node")
-    rows = _ids(table, config, before) if config.id is None or config.id in known else {}
+    ids, rows = _ids(table, config, before) if config.id is None or config.id in known else ([], {})
     label, sensitive, owner, masks = None, None, None, None
-    if config.label in known:
+    if labelled and config.label in known:
         label = _label(table, config, before)
-    if config.sensitive in known and config.sensitive != config.label:
+    if labelled and config.sensitive in known and config.sensitive != config.label:
         sensitive = _sensitive(table, config, before)
     owners = table.owners
     if config.client is not None and config.client in known:
-        owners = _filled(table, config.client, "client", before)
+        owners = _filled(table, config.client, "client", before) if labelled else as_text(table.frame[config.client])
     owner_names = tuple(in_order(set(owners))) if owners is not None else ()
     if owners is not None:
         number = {name: k for k, name in enumerate(owner_names)}
@@ -85,14 +103,16 @@ def read_columns(table: Table, config: ColumnsConfig, faults: Faults, decimal: s
         masks = _masks(table, config, label.codes, before, notes)
     read = None
     if None not in misnamed:  # else a column that means something would pass for a feature
-        read = read_feature_columns(table, config, owner, before, decimal, misnamed)
+        read = read_feature_columns(table, config, owner, before, decimal, misnamed, predicting)
     faults.take(before)
-    if before or label is None or read is None:
+    if before or (labelled and label is None) or read is None:
         return None
-    classes = max(2, len(config.label_values or ()), int(label.codes.max(initial=0)) + 1)
+    most = 0 if label is None else int(label.codes.max(initial=0))
+    classes = max(2, len(config.label_values or ()), most + 1)
     notes = [*notes, *read.notes]
     return Columns(
         rows,
+        tuple(ids),
         label,
         classes,
         sensitive,
@@ -106,8 +126,8 @@ def read_columns(table: Table, config: ColumnsConfig, faults: Faults, decimal: s
     )
 
 
-def _check_names(table: Table, config: ColumnsConfig, faults: Faults) -> set[str | None]:
-    """Every column that is named exists and has one meaning.
+def _check_names(table: Table, config: ColumnsConfig, faults: Faults, labelled: bool) -> set[str | None]:
+    """Every column that is named, and needed, exists and has one meaning.
 
     Returns:
         What columns may be meant by those that do not exist; None for one that is like no other.
@@ -118,6 +138,8 @@ def _check_names(table: Table, config: ColumnsConfig, faults: Faults) -> set[str
     single |= {"split": config.split}
     several = {"features": config.features or (), "drop": config.drop, "one_hot": config.one_hot}
     for role, names in {**{role: (name,) for role, name in single.items() if name is not None}, **several}.items():
+        if not labelled and role not in ("id", "features", "one_hot"):
+            continue
         for name in names:
             if name not in columns:
                 there = f"; there are {listed(columns, 20)}" if not meant(name, columns) else ""
@@ -142,8 +164,8 @@ def _check_names(table: Table, config: ColumnsConfig, faults: Faults) -> set[str
     return misnamed
 
 
-def _ids(table: Table, config: ColumnsConfig, faults: Faults) -> dict[Hashable, int]:
-    """Index of every id; those that only their notation keeps apart from a whole number are known by its digits too."""
+def _ids(table: Table, config: ColumnsConfig, faults: Faults) -> tuple[list[str], dict[Hashable, int]]:
+    """Ids, and the index of each; one that only its notation keeps apart from a whole number has its digits' too."""
     if config.id is None:
         ids = table.ids if table.ids is not None else [str(row) for row in range(len(table.frame))]
     else:
@@ -164,7 +186,7 @@ def _ids(table: Table, config: ColumnsConfig, faults: Faults) -> dict[Hashable, 
         node = str(known)
         owner, slash, own = node.partition("/") if table.owners is not None else ("", "", node)
         rows.setdefault(f"{owner}{slash}{whole(own)}", row)
-    return rows
+    return ids, rows
 
 
 def _filled(table: Table, column: str, role: str, faults: Faults) -> list[str]:
@@ -180,6 +202,7 @@ def _filled(table: Table, column: str, role: str, faults: Faults) -> list[str]:
 
 
 def _label(table: Table, config: ColumnsConfig, faults: Faults) -> Coded | None:
+    assert config.label is not None
     texts = [whole(text) for text in as_text(table.frame[config.label])]
     unknown = {"", *([] if config.missing_label is None else [whole(config.missing_label)])}
     known = [text for text in texts if text not in unknown]

@@ -41,12 +41,14 @@ def read_feature_columns(
     faults: Faults,
     decimal: str = ".",
     without: Collection[str | None] = (),
+    predicting: Collection[str] | None = None,
 ) -> Features | None:
     """All columns that mean nothing else, or those that are named. Returns None, with faults, where it cannot be.
 
     Args:
         owner: of each row, whose own numbers a mean is over; None: all rows.
         without: further columns that are none.
+        predicting: features of the model that is to predict; a value of ``one_hot`` may be in training's files only.
     """
     frame, before = table.frame, Faults()
     columns = [column for column in _chosen(frame, config) if column not in without]
@@ -61,7 +63,10 @@ def read_feature_columns(
         missing = missing_cells(frame[column], config.missing)
         if column in config.one_hot:
             texts = as_text(frame[column])
-            values = in_order({text for text, gap in zip(texts, missing, strict=True) if not gap})
+            found = {text for text, gap in zip(texts, missing, strict=True) if not gap}
+            before_value = f"{column}="
+            found |= {name.removeprefix(before_value) for name in predicting or () if name.startswith(before_value)}
+            values = in_order(found)
             if len(values) > _MOST_VALUES:
                 before.add(
                     f"{table.source}: column {column!r}: has {len(values)} values, of which data.files.one_hot would "
@@ -82,7 +87,7 @@ def read_feature_columns(
             complaint, cures = _complaint(table, column, wrong, decimal)
             before.add(f"{table.source}: column {column!r}: {complaint}", **cures)
             continue
-        if config.features is None and _counts_rows(numbers):
+        if config.features is None and predicting is None and _counts_rows(numbers):
             before.add(
                 f"{table.source}: column {column!r}: numbers the rows; drop it, or name it in data.files.features if "
                 "it is one",

@@ -10,11 +10,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from orchestrator.errors import DataError
 from orchestrator.graphs.cleaning import MISSING
@@ -62,7 +63,8 @@ def read_fair(name: str, folder: Path) -> RawGraph:
     """
     files = FAIR_FILES[name]
     nodes, edges = present(name, folder, files.nodes, files.edges)
-    frame = read_table(nodes, (files.id, files.label, files.sensitive))
+    named = (files.id, files.label, files.sensitive)
+    frame = read_table(nodes, named)
     rows = read_ids(frame, files.id, nodes, int)
     label = numeric(
         frame, files.label, nodes, lambda x: x >= -1 and x.is_integer(), "-1 (missing), 0 (negative), 1 or more"
@@ -70,14 +72,15 @@ def read_fair(name: str, folder: Path) -> RawGraph:
     sensitive = numeric(frame, files.sensitive, nodes, lambda x: 0 <= x < np.inf, "0, or more for group 1")
     return RawGraph(
         name,
-        read_features(frame, (files.id, files.label, files.sensitive), nodes),
+        read_features(frame, named, nodes),
         np.where(label < 0, MISSING, label > 0).astype(np.int8),
         (sensitive > 0).astype(np.int8),
         read_edges(edges, rows, int),
         f"{nodes}: column {files.label!r}",
         f"{nodes}: column {files.sensitive!r}",
         str(edges),
-        meaning=Meaning(tuple(column for column in frame if column not in (files.id, files.label, files.sensitive))),
+        meaning=Meaning(_features(frame, named), ("negative", "positive"), ("0", "more than 0")),
+        ids=tuple(rows),
     )
 
 
@@ -110,5 +113,10 @@ def read_german(folder: Path) -> RawGraph:
         f"{nodes}: column 'GoodCustomer'",
         f"{nodes}: column 'Gender'",
         str(edges),
-        meaning=Meaning(tuple(column for column in frame if column not in dropped), ("-1", "1"), ("Male", "Female")),
+        meaning=Meaning(_features(frame, dropped), ("bad", "good"), ("Male", "Female")),
     )
+
+
+def _features(frame: pd.DataFrame, exclude: Collection[str]) -> tuple[str, ...]:
+    """The columns that `read_features` reads."""
+    return tuple(str(column) for column in frame.columns if column not in exclude)

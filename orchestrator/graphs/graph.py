@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from orchestrator.errors import DataError
 from orchestrator.graphs.cleaning import MISSING
 from orchestrator.graphs.meaning import UNKNOWN, Meaning
 from orchestrator.graphs.own import OwnData
+from orchestrator.graphs.scaling import AS_GIVEN, Scaling
 
 __all__ = ["MISSING", "Graph"]
 
@@ -26,8 +27,10 @@ class Graph(OwnData):
         train, val, test: bool, shape (n,); disjoint, labelled nodes only. A client's graph may have empty masks.
         name: what messages call this graph.
         classes: C, from 2 to 128; a client's graph may lack some.
-        owner: int64, shape (n,), the client whose node it is, counted from 0 without gaps; None: nobody says.
         meaning: what the numbers stand for, where that is known.
+        scaling: how `features` were scaled, or, with ``by_client`` before it is applied, are to be by whoever holds
+            them: see `scaled_to_train` and `scaled_to_predict`.
+        owner: int64, shape (n,), the client whose node it is, counted from 0 without gaps; None: nobody says.
 
     Raises:
         DataError: on construction, naming the graph and the field at fault.
@@ -42,8 +45,9 @@ class Graph(OwnData):
     test: np.ndarray
     name: str = "graph"
     classes: int = 2
-    owner: np.ndarray | None = None
     meaning: Meaning = UNKNOWN
+    scaling: Scaling = AS_GIVEN
+    owner: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         n = len(self.labels)
@@ -84,6 +88,24 @@ class Graph(OwnData):
 
     def _refuse(self, field: str, reason: str) -> None:
         raise DataError(f"{self.name}: {field}: {reason}")
+
+    def scaled_to_train(self) -> Graph:
+        """As a client trains on it: scaled by itself over its nodes that are for neither validation nor test.
+
+        Where nothing is to be scaled any more, itself.
+        """
+        return self if self.scaling.applied else self._scaled(~(self.val | self.test))
+
+    def scaled_to_predict(self) -> Graph:
+        """As whoever only predicts or evaluates sees it, who holds out nothing: scaled over all of its nodes.
+
+        Where nothing is to be scaled any more, itself.
+        """
+        return self if self.scaling.applied else self._scaled(np.ones(self.num_nodes, bool))
+
+    def _scaled(self, fitted_on: np.ndarray) -> Graph:
+        scaling = Scaling.by_client(self.features, fitted_on)
+        return replace(self, features=scaling.apply(self.features, self.name), scaling=scaling)
 
     @property
     def num_nodes(self) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 from orchestrator.errors import DataError
 from orchestrator.graphs.cleaning import MISSING, check_several
 from orchestrator.graphs.graph import Graph
+from orchestrator.graphs.scaling import Scaling
 
 __all__ = ["join_clients"]
 
@@ -16,7 +17,8 @@ __all__ = ["join_clients"]
 def join_clients(clients: Sequence[Graph]) -> Graph:
     """All clients' graphs as one without edges between them, on which a common model is evaluated.
 
-    A node that two clients hold counts twice.
+    A node that two clients hold counts twice. Features are scaled as each client trains on them; the whole's scaling is
+    theirs where they have the same, else up to each holder.
 
     Raises:
         DataError: there are none, they do not fit each other, or together they have one class or one group only.
@@ -29,9 +31,16 @@ def join_clients(clients: Sequence[Graph]) -> Graph:
             ("features", client.num_features, first.num_features),
             ("classes", client.classes, first.classes),
             ("sensitive attributes", int(client.sensitive is not None), int(first.sensitive is not None)),
+            ("as scaling", client.scaling.policy, first.scaling.policy),
         ):
             if own != common:
                 raise DataError(f"clients: client {k} has {own} {what}, client 0 has {common}; expected the same")
+        for place, pair in enumerate(zip(client.meaning.features, first.meaning.features, strict=False)):
+            if pair[0] != pair[1]:
+                raise DataError(
+                    f"clients: feature {place} of client {k} is called {pair[0]!r}, that of client 0 {pair[1]!r}; "
+                    "expected the same names in the same order"
+                )
     if not clients:
         raise DataError("clients: there are none; expected a Graph each")
     starts = np.cumsum([0, *(client.num_nodes for client in clients)])
@@ -40,8 +49,9 @@ def join_clients(clients: Sequence[Graph]) -> Graph:
     check_several(labels[labels != MISSING], "clients: labels", "class")
     if groups:
         check_several(np.concatenate(groups), "clients: sensitive", "group")
+    alike = clients[0].scaling
     return Graph(
-        np.concatenate([client.features for client in clients]),
+        np.concatenate([client.scaled_to_train().features for client in clients]),
         np.concatenate([client.edges + start for client, start in zip(clients, starts, strict=False)], axis=1),
         labels,
         np.concatenate(groups) if groups else None,
@@ -50,4 +60,8 @@ def join_clients(clients: Sequence[Graph]) -> Graph:
         np.concatenate([client.test for client in clients]),
         "clients",
         clients[0].classes,
+        clients[0].meaning.of_a_part.noting(
+            *(f"client {k}: {note}" for k, client in enumerate(clients) for note in client.meaning.notes)
+        ),
+        alike if all(client.scaling == alike for client in clients) and alike.applied else Scaling("by_client"),
     )

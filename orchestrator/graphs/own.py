@@ -6,9 +6,8 @@ Nothing is left out: what a graph cannot hold is refused with the cure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from pydantic import ValidationError
@@ -17,9 +16,11 @@ from orchestrator.config import ColumnsConfig, DataConfig, validated
 from orchestrator.config.faults import in_one_line
 from orchestrator.errors import ConfigError, DataError
 from orchestrator.graphs.cells import whole
-from orchestrator.graphs.cleaning import MISSING, check_several, row_normalised, split_masks, standardised
+from orchestrator.graphs.cleaning import MISSING, check_several, check_varying, split_masks
 from orchestrator.graphs.edges import canonical_edges
 from orchestrator.graphs.faults import DataFaults, Faults
+from orchestrator.graphs.meaning import UNKNOWN, Meaning
+from orchestrator.graphs.scaling import POLICIES, Policy, Scaling
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,11 +29,6 @@ __all__ = ["OwnData"]
 
 _MASKS = ("train", "val", "test")
 _PART = ", or classes = C for a part of a graph"
-_SCALINGS: dict[str, Callable[[np.ndarray, str], np.ndarray]] = {
-    "as_given": lambda features, name: features,
-    "standardised": standardised,
-    "row_normalised": row_normalised,
-}
 
 
 class OwnData:
@@ -55,7 +51,9 @@ class OwnData:
         test: Any = None,
         split: tuple[float, float, float] | None = None,
         seed: int = 31,
-        scaling: Literal["as_given", "standardised", "row_normalised"] = "as_given",
+        stratified: bool = True,
+        scaling: Policy = "none",
+        meaning: Meaning = UNKNOWN,
         classes: int | None = None,
         name: str = "graph",
     ) -> Self:
@@ -65,13 +63,15 @@ class OwnData:
             features: numbers, shape (n, f); kept as float32.
             edges: node indices, shape (2, m). Edges have no direction: (u, v), (v, u) and repetitions are one edge.
             labels: shape (n,) or (n, 1); 0 .. C - 1, or -1 or NaN where a label is unknown. Every node stays; one
-                without label is in no mask.
+                without label is in no mask. None: all are unknown, as in a graph that is only predicted.
             sensitive: shape (n,) or (n, 1); 0 or 1; None: the data have no sensitive attribute.
             train, val, test: boolean masks of shape (n,), all three; or
             split: shares of the labelled nodes for the three, drawn with `seed`; as the setting ``data.split``, whose
-                default is the default.
-            scaling: of the features, as the setting ``data.features``, or "as_given". With "standardised" constant
-                features go.
+                default is the default, and
+            stratified: by class and group, as the setting ``data.stratified``.
+            scaling: of the features, as the setting ``data.scaling``. "by_client": by whoever holds this graph, or a
+                client's part of it. "pooled" is fitted over all of its nodes, and constant features go.
+            meaning: what features, classes and groups are called.
             classes: C; None: as many as the labels have. Where it is given the graph may be a part, which lacks edges,
                 classes or a group.
             name: what messages call the graph.
@@ -80,6 +80,9 @@ class OwnData:
             DataError: naming what is wrong and what would be right.
         """
         x = _features(features, f"{name}: features")
+        if labels is None:
+            labels, classes = np.full(len(x), MISSING), 2 if classes is None else classes
+            train, val, test = np.zeros((3, len(x)), bool)
         y = _labels(labels, len(x), classes, f"{name}: labels")
         s = None if sensitive is None else _codes(sensitive, len(x), (0, 1), f"{name}: sensitive")
         links = _edges(edges, len(x), f"{name}: edges")
@@ -92,12 +95,18 @@ class OwnData:
         given = {field: mask for field, mask in zip(_MASKS, (train, val, test), strict=True) if mask is not None}
         if given and (split is not None or len(given) < 3):
             raise DataError(f"{name}: masks: got {', '.join(given)}; expected train, val and test, or only a split")
-        masks = [_array(mask) for mask in given.values()] or split_masks(y, _shares(split, name), name, seed)
-        if scaling not in _SCALINGS:
-            raise DataError(f"{name}: scaling: expected {', '.join(_SCALINGS)}, got {scaling!r}")
-        x = _SCALINGS[scaling](x, name)
+        masks = [_array(mask) for mask in given.values()]
+        if not masks:
+            masks = list(split_masks(y, s, _shares(split, name), stratified, name, seed))
+        if scaling not in POLICIES:
+            raise DataError(f"{name}: scaling: expected {', '.join(POLICIES)}, got {scaling!r}")
+        if scaling == "pooled":
+            check_varying(x, name)  # none would be left
+        fitted = Scaling.of(scaling, x)
+        x, meaning = fitted.apply(x, name), meaning.noting(fitted.loss(meaning.features))
         number = max(2, int(y.max(initial=0)) + 1) if classes is None else classes
-        return cls(x, links, y, s, *masks, name, number)  # type: ignore[call-arg]  # the fields are the subclass's
+        fields = (x, links, y, s, *masks, name, number, meaning, fitted)
+        return cls(*fields)  # the fields are the subclass's
 
     @classmethod
     def from_pyg(cls, data: Any, sensitive: Any = None, **options: Any) -> Self:
@@ -134,7 +143,7 @@ class OwnData:
         edges: pd.DataFrame,
         *,
         id: str | None = None,
-        label: str,
+        label: str | None,
         name: str = "graph",
         split: str | tuple[float, float, float] | None = None,
         **options: Any,
@@ -144,7 +153,8 @@ class OwnData:
         Args:
             nodes: one row a node; every column but those that are named here is a feature.
             edges: two columns of node ids, of which others are refused unless ``edge_attributes="ignore"``.
-            id, label: columns of `nodes`; without an id rows are counted from 0.
+            id, label: columns of `nodes`; without an id rows are counted from 0. No label: the graph is only predicted,
+                and columns of groups, clients and split may be missing; see `from_arrays`.
             split: a column of `nodes`, or shares as for `from_arrays`.
             options: the settings ``data.files``, such as ``sensitive``, ``positive``, ``protected``, ``drop``, and
                 those of `from_arrays` but for ``classes``; masks are in the order of the rows. A part of a graph, such
@@ -166,7 +176,7 @@ class OwnData:
         if twice := sorted({column for column in frame.columns if list(frame.columns).count(column) > 1}):
             raise DataError(f"{name}: nodes: two columns are called {twice[0]!r}; expected one")
         table = Table(frame, ((f"{name}: nodes", len(frame)),))
-        columns = read_columns(table, config, faults)
+        columns = read_columns(table, config, faults, predicting=() if label is None else None)
         ends = edge_frame(edges, config, f"{name}: edges", faults)
         pairs = None
         if columns is not None and ends is not None:
@@ -178,10 +188,10 @@ class OwnData:
         masks = {} if columns.masks is None else dict(zip(_MASKS, columns.masks, strict=True))
         shares = None if isinstance(split, str) else split
         part = None if config.label_values is None else columns.classes
+        labels = None if columns.label is None else columns.label.codes
         groups = None if columns.sensitive is None else columns.sensitive.codes
-        options = {"classes": part, "split": shares, "name": name, **masks, **options}
-        graph = cls.from_arrays(columns.features, pairs.pairs, columns.label.codes, groups, **options)
-        return replace(graph, meaning=columns.meaning)  # type: ignore[type-var]
+        options = {"classes": part, "split": shares, "name": name, "meaning": columns.meaning, **masks, **options}
+        return cls.from_arrays(columns.features, pairs.pairs, labels, groups, **options)
 
 
 def _array(values: Any) -> np.ndarray:

@@ -12,15 +12,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from orchestrator.config import ColumnsConfig, FilesConfig
 from orchestrator.errors import DataError
 from orchestrator.graphs.cells import as_text
+from orchestrator.graphs.cleaning import MISSING
 from orchestrator.graphs.columns import Columns, read_columns
 from orchestrator.graphs.edge_tables import EdgeTable, Resolved, edge_frame, read_edge_list, resolved
 from orchestrator.graphs.edges import canonical_edges
@@ -65,11 +67,12 @@ class Reading:
     config: FilesConfig
 
 
-def read_files(config: FilesConfig, folder: Path | None) -> Reading:
+def read_files(config: FilesConfig, folder: Path | None, predicting: Collection[str] | None = None) -> Reading:
     """The graph of one's own files.
 
     Args:
         folder: what relative paths are relative to, or what holds the clients' folders; None: the working directory.
+        predicting: see `read_columns`.
 
     Raises:
         DataFaults: with all that is wrong, as far as can be seen.
@@ -80,7 +83,7 @@ def read_files(config: FilesConfig, folder: Path | None) -> Reading:
     parts = [_part(nodes, edges, config, faults) for nodes, edges, _ in places]
     config = _with_own_split(config, [frame for frame, *_ in parts if frame is not None])
     table = _joined(places, parts, faults)
-    columns = None if table is None else read_columns(table, config, faults, config.decimal)
+    columns = None if table is None else read_columns(table, config, faults, config.decimal, predicting)
     ids = f"column {config.id!r} of {places[0][0]}" if config.id is not None else str(places[0][0])
     tables = _edge_tables(places, parts, config, table, columns, faults)
     edges = None
@@ -265,18 +268,20 @@ def _assembled(
         if crossing:
             notes.append(f"left out {crossing} of {total} edges, between nodes of different clients")
     nodes = places[0][0]
+    labels = np.full(count, MISSING, np.int8) if columns.label is None else columns.label.codes
     raw = RawGraph(
         nodes.parent.parent.name or nodes.stem if config.client_folders else nodes.stem,
         columns.features,
-        columns.label.codes,
+        labels,
         None if columns.sensitive is None else columns.sensitive.codes,
         pairs,
         f"{table.source}: column {config.label!r}",
         f"{table.source}: column {config.sensitive!r}",
         tables[0].source,
         columns.classes,
+        replace(columns.meaning, notes=tuple(notes)),
+        columns.ids,
         columns.masks,
         columns.owner,
-        replace(columns.meaning, notes=tuple(notes)),
     )
     return Reading(raw, table, columns, tables, edges, loops, crossing, config)

@@ -34,6 +34,7 @@ class Subgraphs(Sequence[Graph]):
     Each is cut out when it is asked for and not kept: ten thousand clients are the whole graph and lists of node
     numbers, here and in the processes that they are sent to. Cost of one: O(its nodes and all their neighbours).
     A client keeps the global masks restricted to its nodes. It may have no edges, no training nodes, or one class only.
+    Features are those of the whole, which a client scales by itself where ``data.scaling`` is by_client.
 
     Attributes:
         communities: int64, shape (clients,); clients of one number hold nodes of the same part of the graph.
@@ -56,6 +57,7 @@ class Subgraphs(Sequence[Graph]):
             truncate: round features towards zero, as F2GNN's integer tensors do.
         """
         self._graph, self._links, self._truncate = graph, links, truncate
+        self._meaning = graph.meaning.of_a_part
         self._nodes = np.concatenate(members).astype(np.int32)
         self._bounds = np.cumsum([0, *map(len, members)])
         self.communities = communities
@@ -89,6 +91,8 @@ class Subgraphs(Sequence[Graph]):
             self._graph.test[nodes],
             f"client {client}",
             self._graph.classes,
+            self._meaning,
+            self._graph.scaling,
         )
 
     def _edges(self, nodes: np.ndarray) -> np.ndarray:

@@ -9,10 +9,10 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from orchestrator.errors import DataError
-from orchestrator.graphs.cleaning import MISSING, check_several, row_normalised, split_masks, standardised
+from orchestrator.graphs.cleaning import MISSING, check_several, check_varying, split_masks
 from orchestrator.graphs.edges import adjacency, canonical_edges, induced_edges
 from orchestrator.graphs.graph import Graph
-from orchestrator.graphs.meaning import Meaning
+from orchestrator.graphs.scaling import Policy, Scaling
 from orchestrator.graphs.tables import RawGraph
 
 __all__ = ["prepare_graph"]
@@ -22,22 +22,22 @@ def prepare_graph(
     raw: RawGraph,
     nodes: Literal["labelled_component", "all"],
     seed: int,
-    features: Literal["standardised", "row_normalised"] = "standardised",
+    scaling: Policy = "by_client",
     split: tuple[float, float, float] = (0.5, 0.25, 0.25),
+    stratified: bool = True,
 ) -> Graph:
-    """Choose nodes, clean edges, scale features and split.
+    """Choose nodes, clean edges, split, and scale features where that is not left to the clients.
 
     - ``labelled_component``: nodes without label go, with their edges; of the rest the largest connected component
       stays (of equally large ones the one with the smallest node index). This is what F2GNN trains on.
     - ``all``: every node stays; labels are masked by being in no mask.
     - Edges become undirected and unique; self-loops go.
-    - ``standardised``: features that are constant over the kept nodes go, the others are scaled to mean 0 and (n - 1)
-      variance 1 over the kept nodes.
-    - ``row_normalised``: the features of a node are divided by their sum, as counts of words are. Every column stays,
-      constant ones too, and so does a node whose features are all 0.
-    - What goes is counted in the graph's `meaning`, and masks and owners that the data bring are kept.
-    - Without masks a seeded shuffle of the labelled nodes is cut at the cumulative shares of `split`, rounded down,
-      into training, validation and test nodes.
+    - Features are scaled as `orchestrator.graphs.scaling` says. ``pooled``: those that are constant over the kept nodes
+      go, the others get mean 0 and (n - 1) variance 1 over them. ``by_client``: they stay as they are until a client
+      scales its own.
+    - Masks and owners that the data bring are kept; without masks the labelled nodes become training, validation and
+      test nodes by the shares of `split`, see `split_masks`.
+    - What goes is counted in the graph's `meaning`.
 
     Raises:
         DataError: no edges, one class or one group only, or only constant features are left; a feature is negative
@@ -64,25 +64,19 @@ def prepare_graph(
     check_several(labels[labels != MISSING], raw.label_from, "class", loss and f"; {loss}")
     if sensitive is not None:
         check_several(sensitive, raw.sensitive_from, "group", loss and f"; {loss}")
-    masks = split_masks(labels, split, raw.label_from, seed) if raw.masks is None else raw.masks[:, kept]
-    scaled = (standardised if features == "standardised" else row_normalised)(raw.features[kept], raw.name)
-    owner = None if raw.owner is None else raw.owner[kept]
-    meaning = _still_meant(raw, kept, scaled.shape[1], loss)
+    if raw.masks is None:
+        masks = split_masks(labels, sensitive, split, stratified, raw.label_from, seed)
+    else:
+        masks = raw.masks[:, kept]
     train, val, test = masks
-    return Graph(scaled, edges, labels, sensitive, train, val, test, raw.name, raw.classes, owner, meaning)
-
-
-def _still_meant(raw: RawGraph, kept: np.ndarray, features: int, loss: str) -> Meaning:
-    """Without the names of constant features, where these went, and with what was left out here."""
-    names, notes = raw.meaning.features, list(raw.meaning.notes)
-    if features < len(names):
-        values = raw.features[kept]
-        varies = values.min(axis=0) < values.max(axis=0)
-        constant = [name for name, one in zip(names, varies, strict=True) if not one]
-        names = tuple(name for name, one in zip(names, varies, strict=True) if one)
-        notes.append(f"left out constant features: {', '.join(constant)}")
-    notes += [loss] if loss else []
-    return replace(raw.meaning, features=names, read=len(raw.labels), notes=tuple(notes))
+    features = raw.features[kept]
+    check_varying(features, raw.name)
+    fitted = Scaling.of(scaling, features)
+    features = fitted.apply(features, raw.name)
+    owner = None if raw.owner is None else raw.owner[kept]
+    meaning = replace(raw.meaning, read=total).noting(fitted.loss(raw.meaning.features), loss)
+    name, classes = raw.name, raw.classes
+    return Graph(features, edges, labels, sensitive, train, val, test, name, classes, meaning, fitted, owner)
 
 
 def _largest_component(edges: np.ndarray, num_nodes: int) -> np.ndarray:

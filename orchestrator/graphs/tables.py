@@ -35,9 +35,10 @@ class RawGraph:
         edges: int64 node indices, shape (2, m); directions, repetitions and self-loops as in the file.
         label_from, sensitive_from, edges_from: where each came from, for messages, e.g. ``"nba.csv: column 'SALARY'"``.
         classes: C, at least 2.
+        meaning: what features, classes, groups and clients are called, and what is not in the graph.
+        ids: what the nodes are called in the files; None: by their number from 0.
         masks: bool, shape (3, n), of training, validation and test nodes; None: they are to be drawn.
         owner: int64, shape (n,); number of the client whose node it is; None: nobody says.
-        meaning: what features, classes, groups and clients are called, and what is not in the graph.
     """
 
     name: str
@@ -49,9 +50,10 @@ class RawGraph:
     sensitive_from: str
     edges_from: str
     classes: int = 2
+    meaning: Meaning = UNKNOWN
+    ids: tuple[Hashable, ...] | None = None
     masks: np.ndarray | None = None
     owner: np.ndarray | None = None
-    meaning: Meaning = UNKNOWN
 
 
 def present(name: str, folder: Path, *files: str) -> tuple[Path, ...]:

@@ -161,15 +161,19 @@ class AdamTraining(LocalMethod):
             cls.after_step(batch, trained.detach())
         return list(zip(trained.detach().double().numpy(), cls.scores(batch, trained.detach()), strict=True))
 
-    def predict(self, parameters: np.ndarray, own: bool) -> np.ndarray:
-        vector = self._trained if own and self._trained is not None else parameters
-        return self._predictions(torch.tensor(vector, dtype=torch.float32))
-
-    def _predictions(self, model: Tensor) -> np.ndarray:
-        """Of the client's own nodes, without dropout; model: float32, shape (d,)."""
+    def logits(self, parameters: np.ndarray, own: bool) -> np.ndarray:
+        """Without dropout."""
         with torch.no_grad():
-            logits = self.network.logits(model[None, : self.network.size], self.tensors)
-        return self.network.predictions(logits)[: self.graph.num_nodes]
+            logits = self.network.logits(self.predictor(parameters, own)[None], self.tensors)
+        return self.network.by_class(logits)[: self.graph.num_nodes]
+
+    def model(self, parameters: np.ndarray) -> np.ndarray:
+        return self.predictor(parameters, own=True).double().numpy()
+
+    def predictor(self, parameters: np.ndarray, own: bool) -> Tensor:
+        """What predicts, float32, shape (d,); arguments as for `predict`."""
+        vector = self._trained if own and self._trained is not None else parameters
+        return torch.tensor(vector[: self.network.size], dtype=torch.float32)
 
     def _take_moments(self, size: int) -> dict[str, Tensor]:
         """Adam's state, to be changed in place."""

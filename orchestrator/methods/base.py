@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from orchestrator.config import Config
-from orchestrator.evaluation.classification import confusion
+from orchestrator.evaluation.group_table import GroupTable
+from orchestrator.evaluation.ranking import auc
 
 if TYPE_CHECKING:  # see the folder's `__init__`
     from orchestrator.graphs.graph import Graph
@@ -66,24 +67,38 @@ class LocalMethod(ABC):
         raise NotImplementedError(f"{type(self).__name__} makes no model for one client alone")
 
     @abstractmethod
-    def predict(self, parameters: np.ndarray, own: bool) -> np.ndarray:
-        """The predicted class of every node of `graph`, int64 (n,).
+    def logits(self, parameters: np.ndarray, own: bool) -> np.ndarray:
+        """Logits of every class and node of `graph`, float32 (n, C).
 
         Args:
             parameters: the global model, float64 (d,).
             own: use the client's own model instead, as its last training or `receive` left it, if it has one.
         """
 
+    def predict(self, parameters: np.ndarray, own: bool) -> np.ndarray:
+        """The predicted class of every node of `graph`, int64 (n,); arguments as for `logits`."""
+        return self.logits(parameters, own).argmax(axis=1)
+
+    def model(self, parameters: np.ndarray) -> np.ndarray | None:
+        """The model, float64 (d,), with which ``predict(parameters, own=True)`` predicts; None: it is no vector."""
+        return None
+
     def evaluate(self, parameters: np.ndarray, own: bool) -> dict[str, Any]:
-        """What the client says of a model on its own nodes; arguments as for `predict`.
+        """What the client says of a model on its own nodes; arguments as for `logits`.
 
         Returns:
-            ``val`` and ``test``, confusion tables of these nodes, int64 (C, C), and the figures of `facts`.
+            ``val`` and ``test``, the counts of a `GroupTable` of these nodes, int64 (G, C, C); ``val_auc`` and
+            ``test_auc``, NaN where there is none; and the figures of `facts`.
         """
-        predicted, graph = self.predict(parameters, own), self.graph
-        masks = {"val": graph.val, "test": graph.test}
-        tables = {name: confusion(graph.labels[m], predicted[m], graph.classes) for name, m in masks.items()}
-        return {**tables, **self.facts()}
+        logits, graph = self.logits(parameters, own), self.graph
+        said: dict[str, Any] = {}
+        for name, mask in (("val", graph.val), ("test", graph.test)):
+            scores, labels = logits[mask], graph.labels[mask]
+            groups = None if graph.sensitive is None else graph.sensitive[mask]
+            said[name] = GroupTable.of(groups, labels, scores.argmax(axis=1), graph.classes).counts
+            area = auc(scores, labels) if np.isfinite(scores).all() else None
+            said[f"{name}_auc"] = np.nan if area is None else area
+        return {**said, **self.facts()}
 
     def facts(self) -> Mapping[str, float]:
         """Further figures of the client's model, which are recorded as means over the clients."""

@@ -33,9 +33,8 @@ class Alone(AdamTraining):
     def finish(self, trained: np.ndarray) -> None:
         self._own = trained.copy()
 
-    def predict(self, parameters: np.ndarray, own: bool) -> np.ndarray:
-        model = self._own if own and self._own is not None else parameters
-        return self._predictions(self._predicting(model))
+    def predictor(self, parameters: np.ndarray, own: bool) -> Tensor:
+        return self._predicting(self._own if own and self._own is not None else parameters)
 
     def _predicting(self, model: np.ndarray) -> Tensor:
         """The network that predicts, float32, shape (d,)."""

@@ -100,6 +100,10 @@ class Network(ABC):
         """The predicted class of every node; int64, shape (n,)."""
         return logits.argmax(dim=1).numpy()
 
+    def by_class(self, logits: Tensor) -> np.ndarray:
+        """Logits of every class, shape (n, C), of which one is the largest where `predictions` says so."""
+        return (torch.stack([torch.zeros_like(logits), logits], dim=1) if logits.ndim == 1 else logits).numpy()
+
     def module(self, parameters: np.ndarray) -> nn.Module:
         """The model of these parameters, float64 (d,), as a module of ``(x, edge_index)`` that gives its logits."""
         return _Trained(self, parameters)

@@ -15,7 +15,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from orchestrator.evaluation.metrics import METRICS, metric_names, moving_average
+from orchestrator.evaluation.figures import metric_names
+from orchestrator.evaluation.metrics import METRICS, moving_average
 from orchestrator.files import write_atomically
 
 __all__ = ["plot_comparison", "plot_costs", "plot_costs_of_engines", "plot_curves", "plot_settings", "plot_similarity"]
@@ -33,7 +34,10 @@ _WINDOW = 20
 
 
 def plot_curves(records: Sequence[Mapping[str, Any]], path: Path, title: str) -> None:
-    """Every validation metric over the rounds, raw and 20-round moving average, as one PNG."""
+    """Every validation metric over the rounds, raw and 20-round moving average, as one PNG.
+
+    The gaps' 95 % intervals are shaded.
+    """
     plot_comparison({"": records}, path, title)
 
 
@@ -49,6 +53,9 @@ def plot_comparison(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: Path,
             colour, style = _COLOURS.get(name, _COLOURS["plaintext"]), _STYLES.get(name, "-")
             rounds = [record["round"] for record in records]
             values = [record["val"][metric] for record in records]
+            if len(runs) == 1 and (gaps := [record["val"].get("gaps", {}).get(metric) for record in records])[0]:
+                low, high = (_gaps([gap[end] for gap in gaps]) for end in ("low", "high"))
+                axis.fill_between(rounds, low, high, color=colour, alpha=0.08, linewidth=0)
             # Markers, because a value without neighbours is no line.
             axis.plot(rounds, _gaps(values), color=colour, alpha=0.25, linewidth=0.9, marker=".", markersize=3)
             smooth = _gaps(moving_average(values, _WINDOW))
@@ -74,9 +81,10 @@ def plot_settings(settings: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]],
             curves = np.stack([curve[: min(map(len, smooth))] for curve in smooth])
             rounds = [record["round"] for record in runs[0]][: curves.shape[1]]
             middle = curves.mean(axis=0)
-            spread = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros_like(middle)
             [line] = axis.plot(rounds, middle, linewidth=1.8, label=name)
-            axis.fill_between(rounds, middle - spread, middle + spread, color=line.get_color(), alpha=0.15, linewidth=0)
+            if len(curves) > 1:
+                low, high = middle + np.outer((-1, 1), curves.std(axis=0, ddof=1))
+                axis.fill_between(rounds, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
         _finish(axis, _LABELS[metric])
     next(iter(axes.values())).legend(frameon=False, title=f"mean of {_WINDOW} rounds")
     _save(figure, path, title)
@@ -164,13 +172,17 @@ def plot_costs_of_engines(
 
 
 def _axes(records: Sequence[Mapping[str, Any]]) -> tuple[Figure, dict[str, Axes]]:
-    """One pair of axes for each metric that the records hold, two in a row, rounds below."""
-    names = metric_names(records[0]["val"]) if records else list(METRICS)
+    """One pair of axes for each labelled metric that the records hold, two in a row, rounds below."""
+    names = [name for name in metric_names(records[0]["val"]) if name in _LABELS] if records else list(METRICS)
     rows = -(-len(names) // 2)
     figure, grid = plt.subplots(rows, 2, figsize=(10, 3.25 * rows), sharex=True, squeeze=False, layout="constrained")
-    for axis in grid[-1]:
+    for axis in grid.flat[len(names) :]:
+        figure.delaxes(axis)  # an odd number of metrics leaves one
+    axes = dict(zip(names, grid.flat, strict=False))
+    for axis in list(axes.values())[-2:]:
         axis.set_xlabel("round")
-    return figure, dict(zip(names, grid.flat, strict=True))
+        axis.tick_params(labelbottom=True)
+    return figure, axes
 
 
 def _gaps(values: Sequence[float | None]) -> np.ndarray:

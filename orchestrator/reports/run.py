@@ -11,12 +11,15 @@ from orchestrator.coordinator.cohorts import sample_cohort
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import RunError
-from orchestrator.evaluation.metrics import metric_names, moving_average
+from orchestrator.evaluation.figures import metric_names
+from orchestrator.evaluation.metrics import moving_average
 from orchestrator.privacy.accountant import ACCOUNTANTS
 from orchestrator.privacy.budget import Budget
 from orchestrator.reports.plots import plot_costs, plot_curves
 
 __all__ = ["draw_run", "privacy_report", "summarise_run"]
+
+_MASKS = {"validation": "val", "test": "test"}
 
 
 def draw_run(folder: RunFolder, title: str) -> None:
@@ -29,9 +32,10 @@ def draw_run(folder: RunFolder, title: str) -> None:
 def summarise_run(folder: RunFolder) -> dict[str, Any]:
     """What a run has come to, of plain JSON values.
 
-    `validation` and `test` hold the metrics of the last round's model on those nodes, `ma20` means over the last 20
-    rounds on the validation nodes. `costs` are medians over the rounds, `preparation` is what went before,
-    `data` what was trained on and what of the data was not.
+    `validation` and `test` hold the metrics of the last round's model on those nodes; under the same names `gaps` says
+    how sure its gaps are, `counts` of how many nodes, and `undefined` why a metric is null. `validation_ma20` are means
+    over the last 20 rounds on the validation nodes, null after a single round. `costs` are medians over the rounds,
+    `preparation` is what went before, `data` what was trained on and what of the data was not.
 
     Raises:
         RunError: the run has no completed round.
@@ -43,9 +47,11 @@ def summarise_run(folder: RunFolder) -> dict[str, Any]:
         "run": str(folder.path),
         "rounds": last["round"],
         "validation": {metric: last["val"][metric] for metric in names},
-        "ma20": {metric: moving_average([row["val"][metric] for row in records])[-1] for metric in names},
+        "validation_ma20": {metric: moving_average([row["val"][metric] for row in records])[-1] for metric in names},
         "test": {metric: last["test"][metric] for metric in names},
-        "undefined": {mask: last[mask]["undefined"] for mask in ("val", "test") if last[mask]["undefined"]},
+        "gaps": {name: last[mask].get("gaps", {}) for name, mask in _MASKS.items()},
+        "counts": {name: last[mask].get("counts", {}) for name, mask in _MASKS.items()},
+        "undefined": {name: last[mask]["undefined"] for name, mask in _MASKS.items()},
         "costs": {key: median(row[key] for row in costs) for key in costs[0] if key != "round"},
         "preparation": folder.preparation(),
         "data": folder.data(),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import ConfigError
-from orchestrator.evaluation.metrics import metric_names
+from orchestrator.evaluation.figures import metric_names
 
 __all__ = ["tensorboard_observer"]
 

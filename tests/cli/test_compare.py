@@ -37,15 +37,21 @@ def test_compare_prints_a_table(safegnn, noise):
     assert status == 0
     assert all(word in out for word in ("final, plaintext", "final, embedded", "largest difference", "delta_eo"))
     assert ("not computed" in out) == bool(noise)
+    assert all(f"{e}, {gap}" in out for e in ("plaintext", "embedded") for gap in ("delta_sp 0.", "delta_eo "))
     assert Path(out.splitlines()[-1].removeprefix("curves: ")).exists()
 
 
 def test_compare_of_methods_prints_its_table_or_one_json_document(safegnn):
     methods = ("compare", *SETTINGS, "--methods", "local,fedavg", "--set", "evaluation.where=clients")
+    methods += ("--set", "clients.hops=3")  # so that no gap lacks a group
     status, out, err = safegnn(*methods, "--seeds", "2", "--json")
     assert status == 0 and "round 1/8  local, seed 31  val accuracy" in err
     document = json.loads(out, parse_constant=pytest.fail)
-    assert document["seeds"] == 2 and len(document["scores"]) == 4
+    assert document["seeds"] == 2 and len(document["scores"]) == 18
+    gaps = [score for score in document["scores"] if score["metric"] in ("delta_sp", "delta_eo")]
+    assert len(gaps) == 4 and all(score["n_s0"] > 0 and score["n_s1"] > 0 for score in gaps)
+    assert all(score["low"] is None for score in gaps)  # of two seeds
     assert {score["method"] for score in document["scores"]} == {"local", "fedavg"}
     status, out, _ = safegnn(*methods)
     assert status == 0 and "| local | " in out and "test nodes, seed 31; runs, curves: " in out and "±" not in out
+    assert "delta_sp_worst" in out and out.count("(n = ") == 4 and out.count(" [0.") == 4

@@ -27,8 +27,10 @@ def test_train_prints_one_json_document(safegnn):
         "run",
         "rounds",
         "validation",
-        "ma20",
+        "validation_ma20",
         "test",
+        "gaps",
+        "counts",
         "undefined",
         "costs",
         "preparation",
@@ -37,7 +39,7 @@ def test_train_prints_one_json_document(safegnn):
     }
     assert document["privacy"] is None and document["preparation"] is None
     assert document["rounds"] == 2
-    for group in (document["validation"], document["ma20"], document["test"]):
+    for group in (document["validation"], document["validation_ma20"], document["test"]):
         assert list(group) == metrics and all(0 <= value <= 1 for value in group.values())
     assert document["costs"]["online_bytes_server0"] > 0 and document["costs"]["online_rounds"] > 0
     folder, config = RunFolder.open(Path(document["run"]))
@@ -59,6 +61,34 @@ def test_train_prints_a_table_and_the_folder(safegnn):
     assert out.splitlines()[-1] == f"run folder: {folder}"
     record = RunFolder(folder).records()[-1]
     assert f"{record['val']['auc']:.4f}" in out and f"{record['test']['auc']:.4f}" in out
+
+
+def test_train_says_how_sure_each_gap_is_and_that_clipping_alone_protects_nothing(safegnn):
+    clipped = ("--set", "privacy.clip_norm=0.5", "--engine", "plaintext")
+    status, out, _ = safegnn("train", *SETTINGS, *clipped)
+    assert status == 0
+    record = RunFolder(next(Path("runs").iterdir())).records()[-1]
+    for mask, name in (("validation", "val"), ("test", "test")):
+        for gap in ("delta_sp", "delta_eo"):
+            facts = record[name]["gaps"][gap]
+            line = f"{mask} {gap} {record[name][gap]:.4f}, 95 % interval {facts['low']:.4f} to {facts['high']:.4f}; "
+            assert line + f"n = {facts['n_s0']} (s = 0), {facts['n_s1']} (s = 1)" in out.splitlines()
+    assert "clipping alone protects nothing" in out.splitlines()[-2] and "median of 2" in out
+    assert "clipping alone" not in safegnn("train", *SETTINGS, "--engine", "plaintext")[1]
+
+
+def test_a_local_model_has_gaps_and_one_round_no_means(safegnn):
+    """Of clients that lack a group it says how many they are."""
+    alone = ("--set", "method.name=local", "--set", "evaluation.where=clients", "--set", "federation.rounds=1")
+    status, out, _ = safegnn("train", *SETTINGS, *alone)
+    assert status == 0 and "mean of" not in out and "the only one" in out
+    test = RunFolder(next(Path("runs").iterdir())).records()[-1]["test"]
+    facts, counts = test["gaps"]["delta_sp"], test["counts"]
+    [line] = [line for line in out.splitlines() if line.startswith("test delta_sp ")]
+    assert f"over {facts['clients']} clients that have both groups" in line
+    assert line.endswith(f"; {facts['clients_lacking']} lack one")
+    assert f"as wide as for {counts['nodes_effective']} nodes, not {counts['nodes']}" in out
+    assert counts["nodes_effective"] < counts["nodes"]
 
 
 def test_train_states_epsilon_with_all_that_belongs_to_it(safegnn):

@@ -67,7 +67,7 @@ def write(tmp_path):
         ("model.dropout=1", "model.dropout: "),
         ("data.name=files", "data.name is files: data.files must say"),
         ("data.name=imagenet", "data.name: "),
-        ("data.features=raw", "data.features: "),
+        ("data.scaling=raw", "data.scaling: "),
         ("data.split=[0.5, 0.5]", "data.split.2: "),
         ("data.split=[0.5, 0.25, 0.2]", "data.split = [0.5, 0.25, 0.2]: expected three shares that sum to 1"),
         ("data.split=[0, 0.5, 0.5]", "data.split = [0.0, 0.5, 0.5]: "),
@@ -231,9 +231,17 @@ def test_every_shipped_preset_loads(name):
         assert load_config([name, "reference"]).method.score == "reciprocal"
 
 
-def test_the_paper_preset_equals_the_defaults_but_for_its_cohort():
-    assert load_config(["paper"]) == load_config(overrides=["federation.cohort=3"])
-    assert Config().federation.cohort == 10
+def test_the_paper_preset_equals_the_defaults_but_for_its_cohort_and_the_preparation_of_data():
+    prepared = ["data.scaling=pooled", "data.stratified=false"]
+    assert load_config(["paper"]) == load_config(overrides=["federation.cohort=3", *prepared])
+    assert (Config().federation.cohort, Config().data.scaling, Config().data.stratified) == (10, "by_client", True)
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_preset_says_how_data_are_prepared(preset):
+    """As in what it reproduces, so its figures do not change with the defaults."""
+    data = load_config([preset]).data
+    assert data.scaling in ("pooled", "row_normalised") and not data.stratified
 
 
 def leaves(tree, prefix=""):
@@ -252,7 +260,8 @@ def preset_leaves(name):
 def test_the_reference_preset_flips_every_deviation_that_the_paper_preset_names():
     paper, reference = preset_leaves("paper"), preset_leaves("reference")
     assert paper.keys() == reference.keys()
-    assert [key for key in paper if paper[key] == reference[key]] == ["federation.cohort"]
+    common = ["data.scaling", "data.stratified", "federation.cohort"]
+    assert [key for key in paper if paper[key] == reference[key]] == common
     loaded = dict(leaves(load_config(["reference"]).model_dump()))
     defaults = dict(leaves(Config().model_dump()))
     assert {key for key in defaults if defaults[key] != loaded[key]} == reference.keys()

@@ -32,7 +32,8 @@ def setting(tiny, tmp_path_factory):
         config = tiny(folder, *overrides)
         graph = load_graph(config.data, config.seed)
         model = create_network(graph.num_features, graph.classes, config.model).initial_parameters(config.seed)
-        return config, client_graphs(graph, config.clients, config.seed), model
+        graphs = [part.scaled_to_train() for part in client_graphs(graph, config.clients, config.seed)]
+        return config, graphs, model
 
     return build
 
@@ -217,11 +218,11 @@ def test_evaluations_come_by_client(setting):
             said = pool.evaluate(1, [5, 0, 5, 2], model, own)
             assert said.keys() == {0, 2, 5}
             for c, answer in said.items():
-                assert answer.keys() == {"val", "test", "client"} and answer["client"] == c
+                assert answer.keys() == {"val", "test", "val_auc", "test_auc", "client"} and answer["client"] == c
                 graph = graphs[c]
                 for mask in ("val", "test"):
-                    expected = np.zeros((2, 2), int)
-                    np.add.at(expected, (graph.labels[getattr(graph, mask)], int(own)), 1)
+                    expected, kept = np.zeros((2, 2, 2), int), getattr(graph, mask)
+                    np.add.at(expected, (graph.sensitive[kept], graph.labels[kept], int(own)), 1)
                     np.testing.assert_array_equal(answer[mask], expected)
 
 

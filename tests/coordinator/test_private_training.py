@@ -13,7 +13,8 @@ from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import CohortError, ConfigError, RunError
-from orchestrator.models import create_network, load_model
+from orchestrator.models import create_network
+from orchestrator.models.trained import load_model
 from orchestrator.privacy.budget import Budget
 from orchestrator.privacy.plan import PrivacyPlan
 from orchestrator.reports.run import privacy_report
@@ -96,7 +97,7 @@ def test_training_stops_before_the_budget_is_exceeded_and_leaves_a_whole_run(tin
     folder, results = run(config)
     assert [result.round for result in results] == [1, 2, 3] and folder.load().round == 3
     assert max(epsilons(folder)) == plan.epsilon(3) <= limit
-    np.testing.assert_array_equal(load_model(folder.path / "model.pt")[1], results[-1].parameters)
+    np.testing.assert_array_equal(load_model(folder.path / "model.pt").parameters, results[-1].parameters)
     stopped = privacy_report(folder, config)["stopped"]
     assert stopped.startswith("round 4 would bring epsilon from ") and "\n" not in stopped
     train(config, folder, resume=True)  # which changes nothing

@@ -13,8 +13,7 @@ from orchestrator.client.host import _read_states
 from orchestrator.coordinator.cohorts import sample_cohort
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
-from orchestrator.errors import DataError
-from orchestrator.evaluation.classification import confusion
+from orchestrator.evaluation.group_table import GroupTable
 from orchestrator.evaluation.rounds import round_evaluation
 from orchestrator.files import read_arrays
 from orchestrator.graphs import client_graphs
@@ -38,8 +37,10 @@ class Pool:
 
     def said(self, c):
         predicted = (np.arange(c + 1) >= self.right).astype(int)
-        val, test = confusion(np.zeros(c + 1, np.int8), predicted, 3), confusion(np.array([1, 2]), np.array([1, 1]), 3)
-        return {"val": val, "test": test, **{name: value(c) for name, value in self.facts.items()}}
+        val = GroupTable.of(None, np.zeros(c + 1, np.int8), predicted, 3).counts
+        test = GroupTable.of(None, np.array([1, 2]), np.array([1, 1]), 3).counts
+        aucs = {"val_auc": np.nan, "test_auc": c / 10}
+        return {"val": val, "test": test, **aucs, **{name: value(c) for name, value in self.facts.items()}}
 
 
 @pytest.fixture
@@ -91,14 +92,17 @@ def test_who_is_not_asked_keeps_what_it_said(by_clients):
     pool = Pool()
     evaluation = by_clients(pool, "method.name=fedpub")
     evaluation.aggregated(1, [0, 1], MODEL)
-    assert evaluation.evaluations()["val"].accuracy == 0
+    assert evaluation.evaluations()["val"].metrics["accuracy"] == 0
     pool.right = 1
     evaluation.aggregated(2, [1, 3], MODEL)
-    assert evaluation.evaluations()["val"].accuracy == pytest.approx((1 / 2 + 1 / 4) / 6)
+    assert evaluation.evaluations()["val"].metrics["accuracy"] == pytest.approx((1 / 2 + 1 / 4) / 6)
     evaluation.aggregated(3, [0], MODEL)
     found = evaluation.evaluations()
-    assert found["val"].accuracy == pytest.approx((1 + 1 / 2 + 1 / 4) / 6)
-    assert found["val"].counts == {"clients": 6, "nodes": 21} and found["test"].accuracy == 0.5
+    assert found["val"].metrics["accuracy"] == pytest.approx((1 + 1 / 2 + 1 / 4) / 6)
+    assert (
+        found["val"].counts == {"clients": 6, "nodes": 21, "nodes_effective": 21}
+        and found["test"].metrics["accuracy"] == 0.5
+    )
 
 
 def test_what_a_checkpoint_kept_is_not_asked_again(by_clients):
@@ -136,23 +140,49 @@ def test_facts_are_means_over_the_clients(by_clients):
     assert plain.facts() == {}
 
 
+def test_auc_is_the_mean_of_the_clients(by_clients):
+    evaluation = by_clients(Pool(), "method.name=fedavg")
+    evaluation.aggregated(1, [0], MODEL)
+    assert evaluation.evaluations()["test"].metrics["auc"] == pytest.approx(0.25)
+    assert evaluation.evaluations()["val"].metrics["auc"] is None
+
+
 @pytest.mark.parametrize("graph", [class_graph(), class_graph(classes=2)], ids=["three classes", "no groups"])
-def test_the_whole_graph_needs_two_classes_and_groups(tiny, tmp_path, graph):
+def test_the_whole_graph_may_have_many_classes_and_no_groups(tiny, tmp_path, graph):
     config = tiny(tmp_path, "method.name=fedavg", "model.name=gcn-classifier")
-    message = "fairness on the whole graph needs two classes and a sensitive attribute; set evaluation.where to clients"
-    with pytest.raises(DataError) as caught:
-        round_evaluation(config, graph, None, {})
-    assert str(caught.value) == f"graph: {message}"
     groups = (np.arange(60) % 3 == 0).astype(np.int8)
-    fine = round_evaluation(config, replace(class_graph(classes=2), sensitive=groups), None, {})
-    fine.aggregated(1, [0], np.zeros(8 * 8 + 8 + 8 * 8 + 8 + 2 * 8 + 2))
-    assert 0 <= fine.evaluations()["val"].accuracy <= 1 and fine.facts() == {} and fine.said == {}
+    parameters = np.zeros(8 * 8 + 8 + 8 * 8 + 8 + graph.classes * 9)
+    for sensitive, gaps in ((None, set()), (groups, {"delta_sp", "delta_eo"})):
+        fine = round_evaluation(config, replace(graph, sensitive=sensitive), None, {})
+        fine.aggregated(1, [0], parameters)
+        found = fine.evaluations()["val"]
+        assert set(found.metrics) == {"accuracy", "auc", *gaps} and set(found.gaps) == gaps
+        assert 0 <= found.metrics["accuracy"] <= 1 and fine.facts() == {} and fine.said == {}
+
+
+def test_who_holds_a_node_with_others_does_not_make_the_figures_surer(tiny, tmp_path):
+    """Kish: nodes of weights w count as (sum w)^2 / sum w^2."""
+    graph = class_graph()
+    for partition, alone in (("{count: 6, partition: disjoint}", True), ("{count: 6, hops: 2}", False)):
+        config = tiny(tmp_path, *BY_CLIENTS, "method.name=fedavg", f"clients={partition}")
+        parts = client_graphs(graph, config.clients, config.seed)
+        evaluation = round_evaluation(config, graph, Pool(), {}, parts)
+        evaluation.aggregated(1, [0], MODEL)
+        holders = np.zeros(60)
+        for c in CLIENTS:
+            holders[parts.nodes(c)] += graph.val[parts.nodes(c)]
+        counts = evaluation.evaluations()["val"].counts
+        assert counts["nodes_effective"] == round(21 * holders.sum() / (holders**2).sum())
+        assert (counts["nodes_effective"] == 21) == alone
+    own = round_evaluation(config, graph, Pool(), {}, list(parts))
+    own.aggregated(1, [0], MODEL)
+    assert own.evaluations()["val"].counts["nodes_effective"] == 21  # nobody knows which nodes they share
 
 
 # In the round loop
 
 
-GRAPH = class_graph(120, edges=300)
+GRAPH = replace(class_graph(120, edges=300), sensitive=(np.arange(120) % 5 < 2).astype(np.int8))
 
 
 @pytest.mark.usefixtures("forkserver", "one_thread")
@@ -161,7 +191,12 @@ GRAPH = class_graph(120, edges=300)
 def test_records_are_what_the_clients_models_give(tiny, tmp_path, method, which):
     """Every client is played again, alone, from what the run folder holds; partial cohorts."""
     config = tiny(
-        tmp_path, *BY_CLIENTS, f"method.name={method}", f"evaluation.model={which}", "federation={rounds: 4, cohort: 2}"
+        tmp_path,
+        *BY_CLIENTS,
+        f"method.name={method}",
+        f"evaluation.model={which}",
+        "federation={rounds: 4, cohort: 2}",
+        "clients.hops=2",
     )
     folder = RunFolder.create(config)
     model = train(config, folder, graph=GRAPH)
@@ -170,23 +205,34 @@ def test_records_are_what_the_clients_models_give(tiny, tmp_path, method, which)
     arrays = read_arrays(folder.state_dir / "state.npz")
     files = dict(zip(arrays["clients"].tolist(), arrays["files"].tolist(), strict=True))
     assert files.keys() == set().union(*cohorts)
-    accuracies, scores = [], []
+    tables = dict(zip(arrays["evaluated"].tolist(), arrays["evaluation/test"], strict=True))
+    accuracies, scores, gaps = [], [], []
     for c in CLIENTS:
         client = create(parts[c], config, c)
         if c in files:
             client.load_state_dict(_read_states(folder.state_dir / files[c], [c])[c])
-        table = arrays["evaluation/test"][arrays["evaluated"].tolist().index(c)]
         # The model that was evaluated is at hand for all but those that were replaced after training.
         if which == "released" or method == "local":
             predicted, test = client.predict(model, own=method != "fedavg"), parts[c].test
-            np.testing.assert_array_equal(table, confusion(parts[c].labels[test], predicted[test], 3))
+            own = GroupTable.of(parts[c].sensitive[test], parts[c].labels[test], predicted[test], 3)
+            np.testing.assert_array_equal(tables[c], own.counts)
+        table = tables[c].sum(axis=0)
         labels, predicted = (np.repeat(np.stack(axis).ravel(), table.ravel()) for axis in np.indices((3, 3)))
         if len(labels):
             accuracies.append(accuracy_score(labels, predicted))
             scores.append(f1_score(labels, predicted, average="macro"))
+        if tables[c].any(axis=(1, 2)).all():
+            shares = tables[c].sum(axis=1) / tables[c].sum(axis=(1, 2))[:, None]
+            gaps.append(np.abs(shares[1] - shares[0]).max())
     last = folder.records()[-1]
     assert last["test"]["accuracy"] == pytest.approx(np.mean(accuracies))
     assert last["test"]["macro_f1"] == pytest.approx(np.mean(scores))
+    # The gaps of every method: global, local, personal.
+    test, total = last["test"], sum(tables.values())
+    shares = total.sum(axis=1) / total.sum(axis=(1, 2))[:, None]
+    assert test["delta_sp"] == pytest.approx(np.abs(shares[1] - shares[0]).max())
+    assert test["delta_sp_mean"] == pytest.approx(np.mean(gaps)) and test["delta_sp_worst"] == pytest.approx(max(gaps))
+    assert test["gaps"]["delta_sp"]["clients"] == len(gaps) == 6 - test["gaps"]["delta_sp"]["clients_lacking"]
     assert ("mask_sparsity" in last) == (method == "fedpub")
 
 

@@ -100,6 +100,13 @@ def test_a_metric_that_one_engine_leaves_undefined_has_no_difference():
     assert list(row.values()) == ["auc", "undefined", "0.5000", "undefined", "undefined"]
 
 
+def test_one_engine_has_nothing_to_differ_from():
+    runs = [[{"val": {"auc": 0.5}}]]
+    assert _largest(runs, "auc") is None
+    [row] = Comparison(Path(), 1, None, None, {"plaintext": {"auc": 0.5}}, {"auc": None}).rows()
+    assert row["final difference"] is None
+
+
 def test_a_model_outside_its_bound_is_an_error_that_names_engine_and_round(tiny, tmp_path, monkeypatch):
     honest = EmbeddedEngine.aggregate
 

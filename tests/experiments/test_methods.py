@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from orchestrator.config import settings_class, validated
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import ConfigError
-from orchestrator.evaluation.classification import CLASSIFICATION_METRICS
 from orchestrator.experiments.contenders import contender
 from orchestrator.experiments.methods import MethodComparison, Score, best_round, compare_methods
-from orchestrator.experiments.tables import Spread, markdown
+from orchestrator.experiments.tables import Spread
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.registry import CENTRALISED, METHODS
 
 SEEDS = 2
+GAPS = ("delta_sp", "delta_sp_mean", "delta_sp_worst", "delta_eo", "delta_eo_mean", "delta_eo_worst")
+METRICS_OF_CLIENTS = ("accuracy", "macro_f1", "auc", *GAPS)
 NAMES = ("fedavg", "fedpub", CENTRALISED)
 BY_CLIENTS = (
     "evaluation.where=clients",
@@ -132,7 +133,7 @@ def test_the_files(compared):
         "table.md",
     }
     assert (result.folder / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert (result.folder / "table.md").read_text(encoding="utf-8") == f"{markdown(result.table())}\n"
+    assert (result.folder / "table.md").read_text(encoding="utf-8") == f"{result.text()}\n"
     drawn = {path.parent.name.partition("-seed")[0] for path in result.folder.glob("*/similarity.png")}
     assert drawn == {"fedpub"}
 
@@ -143,26 +144,39 @@ def test_the_table_is_that_of_the_run_folders(compared):
     expected = {}
     for name in NAMES:
         tables = [pd.read_csv(result.folder / f"{name}-seed-{config.seed + k}" / "metrics.csv") for k in range(SEEDS)]
-        for metric in CLASSIFICATION_METRICS:
+        for metric in METRICS_OF_CLIENTS:
             best = [table[f"test_{metric}"][np.argmax(table["val_accuracy"])] for table in tables]
             last = [table[f"test_{metric}"].iloc[-1] for table in tables]
             expected[name, metric] = [np.mean(best), np.std(best, ddof=1), np.mean(last), np.std(last, ddof=1), best]
     assert [(score.method, score.metric) for score in result.scores] == list(expected)
     for score in result.scores:
         *numbers, best = expected[score.method, score.metric]
-        assert [*score.best, *score.last] == pytest.approx(numbers, abs=1e-12)
-        assert score.values == pytest.approx(best)
+        assert known([*score.best, *score.last]) == pytest.approx(numbers, abs=1e-12, nan_ok=True)
+        assert known(score.values) == pytest.approx(best, nan_ok=True)
     table = pd.read_csv(result.folder / "table.csv")
-    assert table["best"].tolist() == pytest.approx([score.best.mean for score in result.scores])
-    assert table["last_sd"].tolist() == pytest.approx([score.last.sd for score in result.scores])
+    for column, values in (
+        ("best", [score.best.mean for score in result.scores]),
+        ("last_sd", [score.last.sd for score in result.scores]),
+        ("n_s1", [score.nodes and score.nodes[1] for score in result.scores]),
+    ):
+        assert table[column].tolist() == pytest.approx(known(values), nan_ok=True)
+    alone = [score for score in result.scores if score.method == CENTRALISED and score.best.mean is None]
+    assert [score.metric for score in alone] == [name for name in GAPS if name.endswith(("_mean", "_worst"))]
+
+
+def known(values):
+    """As a table of numbers has them."""
+    return [np.nan if value is None else value for value in values]
 
 
 def test_the_document_is_plain_json(compared):
     _, result, _ = compared
     document = json.loads(json.dumps(result.as_dict(), allow_nan=False))
     assert document["folder"] == str(result.folder) and document["seeds"] == SEEDS
-    assert [score["method"] for score in document["scores"]] == [name for name in NAMES for _ in range(2)]
-    assert list(document["scores"][0]) == ["method", "metric", "best", "best_sd", "last", "last_sd", "values"]
+    assert [score["method"] for score in document["scores"]] == [name for name in NAMES for _ in METRICS_OF_CLIENTS]
+    assert list(document["scores"][0]) == [
+        "method", "metric", "best", "best_sd", "last", "last_sd", "low", "high", "n_s0", "n_s1", "values",
+    ]  # fmt: skip
 
 
 # The table, by hand

@@ -78,7 +78,11 @@ def test_the_table_says_what_is_undefined_and_what_has_no_epsilon():
 
 def test_one_seed_has_no_deviation():
     config = load_config(("synthetic",))
-    row = Row.of("a", config, [[{"round": 1, "val": dict.fromkeys(METRICS, 0.5)}]])
+    record = {"round": 1, "val": dict.fromkeys(METRICS, 0.5) | {"gaps": {"delta_eo": {"n_s0": 7, "n_s1": 4}}}}
+    row = Row.of("a", config, [[record] * 2])
+    assert row.cells()["delta_eo"] == "0.5000 (n = 7, 4)" and row.cells()["delta_sp"] == "0.5000"
+    assert (row.as_dict()["delta_eo_n_s0"], row.as_dict()["delta_eo_n_s1"]) == (7, 4)
+    assert Row.of("a", config, [[record]]).metrics["auc"] == (None, None)  # one round is no mean of rounds
     assert row.as_dict()["auc"] == 0.5 and row.as_dict()["auc_sd"] is None and row.cells()["auc"] == "0.5000"
 
 

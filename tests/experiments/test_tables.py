@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import RunError
-from orchestrator.experiments.tables import Spread, markdown, metric, short, write_table
+from orchestrator.experiments.tables import (
+    Spread,
+    gap_lines,
+    markdown,
+    metric,
+    nodes_behind,
+    short,
+    with_nodes,
+    write_table,
+)
 
 VALUES = st.floats(0, 1)
 TEXT = st.text(
@@ -53,6 +62,37 @@ def test_an_undefined_value_makes_the_whole_undefined(values, place):
 def test_cells():
     assert (metric(0.81446), metric(None)) == ("0.8145", "undefined")
     assert (short(1999.4), short(0.031661), short(None)) == ("1999", "0.03166", None)
+
+
+def test_a_gap_is_told_with_its_interval_its_nodes_and_its_clients():
+    """Two groups with one node each agree, which is not fair; one group alone is not either."""
+    few = {"low": 0.0, "high": 0.79, "n_s0": 1, "n_s1": 1}
+    assert gap_lines({"delta_sp": 0.0}, {"delta_sp": few}, {}) == [
+        "delta_sp 0.0000, 95 % interval 0.0000 to 0.7900; n = 1 (s = 0), 1 (s = 1)"
+    ]
+    none = {"low": None, "high": None, "n_s0": 9, "n_s1": 0}
+    assert gap_lines({"delta_eo": None}, {"delta_eo": none}, {"delta_eo": "no positives with s = 1"}) == [
+        "delta_eo undefined: no positives with s = 1; n = 9 (s = 0), 0 (s = 1)"
+    ]
+    over = few | {
+        "class": 2,
+        "classes_compared": 3,
+        "clients": 2,
+        "clients_lacking": 4,
+        "worst_n_s0": 5,
+        "worst_n_s1": 6,
+    }
+    values = {"delta_sp": 0.25, "delta_sp_mean": 0.5, "delta_sp_worst": 1.0}
+    assert gap_lines(values, {"delta_sp": over}, {})[0].endswith(
+        "n = 1 (s = 0), 1 (s = 1), class 2, which differs most of 3; over 2 clients that have both groups mean 0.5000, "
+        "worst 1.0000 (n = 5, 6); 4 lack one"
+    )
+
+
+def test_nodes_are_the_fewest_over_the_runs():
+    runs = [{"gaps": {"delta_sp": {"n_s0": a, "n_s1": b}}} for a, b in ((9, 4), (7, 5))]
+    assert nodes_behind(runs, "delta_sp") == (7, 4) and nodes_behind(runs, "auc") is None
+    assert with_nodes("0.1 ± 0.2", (7, 4)) == "0.1 ± 0.2 (n = 7, 4)" and with_nodes(0.5, None) == "0.5"
 
 
 @given(tables(TEXT))

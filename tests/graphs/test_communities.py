@@ -144,7 +144,7 @@ def test_dealing_ends_and_only_overflows_where_nothing_fits(sizes, count, tolera
 
 @pytest.mark.parametrize("name", ["cora", "citeseer"])
 def test_real_graphs(real_data, name):
-    graph = load_graph(DataConfig(name=name, dir=real_data("planetoid"), features="row_normalised"), 31)
+    graph = load_graph(DataConfig(name=name, dir=real_data("planetoid"), scaling="row_normalised"), 31)
     for count in (5, 10, 20):
         clients, members = _clients(graph, partition="disjoint", count=count)
         _assert_exactly_once(members, graph.num_nodes)

@@ -57,7 +57,8 @@ def test_pokec_names(tmp_path, name, nodes, edges):
     (tmp_path / nodes).write_text("﻿" + header + "\n".join(rows) + "\n", encoding="utf-8")
     (tmp_path / edges).write_text("".join(f"{i} {i + 1}\n{i + 1} {i}\n" for i in range(19)))
     graph = load_graph(DataConfig(name=name, dir=tmp_path, nodes="all"), 1)
-    assert (graph.num_nodes, graph.num_edges, graph.num_features) == (20, 19, 2)
+    assert (graph.num_nodes, graph.num_edges, graph.num_features) == (20, 19, 3)
+    assert graph.meaning.features == ("public", "AGE", "ako byt zamilovany(a)")
     assert graph.labels.tolist() == [-1, 0, 1, 1, 1] * 4
 
 

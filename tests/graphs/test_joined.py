@@ -11,9 +11,10 @@ from orchestrator.config import ClientsConfig, DataConfig
 from orchestrator.errors import DataError
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.joined import join_clients
+from orchestrator.graphs.meaning import Meaning
 from tests.class_graphs import class_graph
 
-WHOLE = load_graph(DataConfig(synthetic={"nodes": 60, "edges": 150, "features": 4}), 1)
+WHOLE = load_graph(DataConfig(synthetic={"nodes": 60, "edges": 150, "features": 4}, scaling="pooled"), 1)
 PARTS = list(client_graphs(WHOLE, ClientsConfig(count=3, partition="disjoint"), 1))
 
 
@@ -49,3 +50,22 @@ def test_clients_without_a_sensitive_attribute_or_with_more_classes():
 def test_clients_that_do_not_fit_each_other(clients, message):
     with pytest.raises(DataError, match=message):
         join_clients(clients)
+
+
+def test_each_client_scales_what_the_whole_holds_of_it():
+    raw = load_graph(DataConfig(synthetic={"nodes": 60, "edges": 150, "features": 4}), 1)
+    parts = list(client_graphs(raw, ClientsConfig(count=3, partition="disjoint"), 1))
+    joined = join_clients(parts)
+    expected = np.concatenate([part.scaled_to_train().features for part in parts])
+    np.testing.assert_array_equal(joined.features, expected)
+    assert joined.scaled_to_predict() is joined and joined.scaling.policy == "by_client"
+    assert join_clients(PARTS).scaling == WHOLE.scaling  # they were scaled together
+
+
+def test_columns_in_another_order_at_another_client_are_refused():
+    first = replace(PARTS[0], meaning=Meaning(("age", "income", "a", "b")))
+    second = replace(PARTS[1], meaning=Meaning(("income", "age", "a", "b")))
+    with pytest.raises(DataError, match="feature 0 of client 1 is called 'income', that of client 0 'age'; expected"):
+        join_clients([first, second, PARTS[2]])
+    joined = join_clients([first, replace(PARTS[1], meaning=first.meaning), PARTS[2]])  # none is as good
+    assert joined.meaning == first.meaning

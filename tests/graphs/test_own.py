@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from orchestrator.errors import DataError
 from orchestrator.graphs.graph import Graph
+from orchestrator.graphs.meaning import Meaning
 
 X = np.arange(24, dtype=np.float64).reshape(8, 3) / 7
 EDGES = np.array([[0, 1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7]])
@@ -26,8 +27,8 @@ MEANT = {"id": "id", "label": "hired", "sensitive": "sex", "positive": "yes", "p
 
 def assert_same(first: Graph, second: Graph) -> None:
     for field in fields(Graph):
-        if field.name == "meaning":  # only tables have names
-            continue
+        if field.name == "meaning":
+            continue  # only tables have them
         one, other = getattr(first, field.name), getattr(second, field.name)
         np.testing.assert_array_equal(one, other, field.name)
         assert getattr(one, "dtype", None) == getattr(other, "dtype", None)
@@ -49,7 +50,7 @@ def from_frames(nodes, edges, **options) -> Graph:
     return Graph.from_pandas(nodes, edges, **MEANT | options)
 
 
-@pytest.mark.parametrize("options", [{}, {"split": (0.25, 0.25, 0.5), "seed": 5}, {"scaling": "standardised"}])
+@pytest.mark.parametrize("options", [{}, {"split": (0.25, 0.25, 0.5), "seed": 5}, {"scaling": "pooled"}])
 def test_arrays_pyg_and_pandas_give_the_same_graph(options):
     arrays = Graph.from_arrays(X, EDGES, Y, S, **options)
     assert_same(arrays, Graph.from_pyg(data(), "sex", **options))
@@ -74,8 +75,13 @@ def test_the_split_is_that_of_files_read_by_the_settings(tmp_path):
     nodes.to_csv(tmp_path / "nodes.csv", index=False)
     edges.to_csv(tmp_path / "edges.csv", index=False, header=False)
     files = {"nodes": "nodes.csv", "edges": "edges.csv", **MEANT}
-    read = load_graph(DataConfig(name="files", dir=tmp_path, files=files), 31)
-    assert_same(read, from_frames(nodes, edges, scaling="standardised", name="nodes"))
+    for scaling in ("by_client", "pooled", "row_normalised", "none"):
+        for stratified in (True, False):
+            settings = DataConfig(name="files", dir=tmp_path, files=files, scaling=scaling, stratified=stratified)
+            own = from_frames(nodes, edges, scaling=scaling, stratified=stratified, name="nodes")
+            read = load_graph(settings, 31)
+            assert_same(read, own)
+            assert read.meaning == own.meaning == Meaning(("x0", "x1", "x2"), ("no", "yes"), ("f", "m"), read=8)
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(lambda e: e[0] != e[1]), min_size=1))
@@ -195,7 +201,7 @@ BAD = np.where(np.arange(24).reshape(8, 3) == 7, np.nan, X)
             "and the test's may be 0",
         ),
         ({"split": (0.9, 0.05, 0.05)}, "graph: 8 labelled nodes are left; a 90/5/5 split needs at least 20"),
-        ({"scaling": "none"}, "scaling: expected as_given, standardised, row_normalised, got 'none'"),
+        ({"scaling": "standardised"}, "scaling: expected by_client, pooled, row_normalised, none, got 'standardised'"),
     ],
 )
 def test_faults_of_arrays(changes, message):
@@ -296,3 +302,13 @@ def test_faults_of_an_edge_table():
         from_frames(pd.concat([nodes, nodes[["x0"]]], axis=1), edges)
     with pytest.raises(DataError, match=r"graph: nodes: no rows; expected one row a node"):
         from_frames(nodes[:0], edges)
+
+
+def test_a_graph_to_predict_has_no_labels():
+    nodes, edges = frames()
+    for graph in (
+        Graph.from_arrays(X, EDGES, None),
+        from_frames(nodes.drop(columns=["hired", "sex"]), edges, label=None, sensitive=None),
+    ):
+        assert (graph.labels == -1).all() and not (graph.train | graph.val | graph.test).any()
+        np.testing.assert_array_equal(graph.features, X.astype(np.float32))

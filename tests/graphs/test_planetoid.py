@@ -43,7 +43,7 @@ def test_the_files(real_data, name, nodes, edges, words, classes):
     ],
 )
 def test_the_largest_component(real_data, name, nodes, edges, classes):
-    graph = load_graph(DataConfig(name=name, dir=real_data("planetoid"), features="row_normalised"), 1)
+    graph = load_graph(DataConfig(name=name, dir=real_data("planetoid"), scaling="row_normalised"), 1)
     assert (graph.num_nodes, graph.num_edges, graph.classes) == (nodes, edges, len(classes))
     assert np.bincount(graph.labels).tolist() == classes
 

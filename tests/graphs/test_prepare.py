@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from orchestrator.errors import DataError
+from orchestrator.graphs.cleaning import split_masks
 from orchestrator.graphs.prepare import prepare_graph
 from orchestrator.graphs.tables import RawGraph
 
@@ -33,7 +34,7 @@ def raw():
 
 
 def test_labelled_component(raw):
-    graph = prepare_graph(raw, "labelled_component", 1)
+    graph = prepare_graph(raw, "labelled_component", 1, "pooled")
     assert graph.edges.T.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]]
     assert graph.labels.tolist() == [0, 1, 0, 1, 0]
     assert graph.num_features == 1  # the second is constant, and so is the third over the kept nodes
@@ -41,14 +42,14 @@ def test_labelled_component(raw):
 
 
 def test_all_nodes_masks_labels(raw):
-    graph = prepare_graph(raw, "all", 1)
+    graph = prepare_graph(raw, "all", 1, "pooled")
     assert (graph.num_nodes, graph.num_edges, graph.num_features) == (8, 7, 2)
     assert graph.labels[7] == -1
     assert not (graph.train | graph.val | graph.test)[7]
 
 
-def test_features_are_standardised_over_the_kept_nodes(raw):
-    features = prepare_graph(raw, "labelled_component", 1).features.astype(np.float64)
+def test_pooled_features_are_standardised_over_the_kept_nodes(raw):
+    features = prepare_graph(raw, "labelled_component", 1, "pooled").features.astype(np.float64)
     assert features.mean(axis=0) == pytest.approx(0, abs=1e-6)
     assert features.std(axis=0, ddof=1) == pytest.approx(1, abs=1e-6)
 
@@ -56,7 +57,7 @@ def test_features_are_standardised_over_the_kept_nodes(raw):
 @given(st.integers(4, 200), st.integers(0, 2**32))
 def test_split_is_50_25_25_disjoint_and_decided_by_the_seed(n, seed):
     raw = _raw([i % 2 for i in range(n)], [i // 2 % 2 for i in range(n)], [(i, i + 1) for i in range(n - 1)])
-    graph, again = prepare_graph(raw, "all", seed), prepare_graph(raw, "all", seed)
+    graph, again = (prepare_graph(raw, "all", seed, stratified=False) for _ in range(2))
     sizes = [int(mask.sum()) for mask in (graph.train, graph.val, graph.test)]
     assert sizes == [n // 2, n * 3 // 4 - n // 2, n - n * 3 // 4]
     assert (graph.train.astype(int) + graph.val + graph.test == 1).all()
@@ -92,11 +93,68 @@ def test_too_few_labelled_nodes():
 @given(st.integers(10, 300), st.sampled_from([(0.2, 0.4, 0.4), (0.29, 0.0, 0.71), (1.0, 0.0, 0.0), (0.6, 0.4, 0.0)]))
 def test_shares_of_the_split(n, split):
     raw = _raw([i % 2 for i in range(n)], [i // 2 % 2 for i in range(n)], [(i, i + 1) for i in range(n - 1)])
-    graph = prepare_graph(raw, "all", 1, split=split)
+    graph = prepare_graph(raw, "all", 1, split=split, stratified=False)
     assert (graph.train.astype(int) + graph.val + graph.test == 1).all()
     train, val, test = (int(mask.sum()) for mask in (graph.train, graph.val, graph.test))
     assert train == round(100 * split[0]) * n // 100
     assert abs(val - split[1] * n) < 1 and abs(test - split[2] * n) < 1
+
+
+@given(st.data(), st.sampled_from([(0.5, 0.25, 0.25), (0.6, 0.2, 0.2), (0.9, 0.05, 0.05), (0.7, 0.0, 0.3)]))
+def test_a_stratified_split_has_every_small_group_and_class_in_every_mask(data, split):
+    sizes = data.draw(st.lists(st.lists(st.integers(0, 12), min_size=2, max_size=3), min_size=1, max_size=2))
+    strata = [(label, group) for group, row in enumerate(sizes) for label, size in enumerate(row) for _ in range(size)]
+    assume(len(strata) >= 20)
+    labels, groups = np.array([*strata, (-1, 0)], np.int8).T
+    masks = split_masks(labels, groups, split, True, "t.csv", data.draw(st.integers(0, 9)))
+    assert (masks.sum(axis=0) == (labels >= 0)).all()
+    used = masks[np.array(split) > 0]
+    for group, row in enumerate(sizes):
+        members = groups == group
+        for mine in (members, *(members & (labels == label) for label in range(len(row)))):
+            count = int((mine & (labels >= 0)).sum())
+            held = (used & mine).sum(axis=1)
+            assert (held > 0).all() or count < len(used)
+        assert (np.abs(masks[:, members].sum(axis=1) - np.array(split) * sum(row)) < 2 + 2 * len(row)).all()
+
+
+def test_a_stratified_split_keeps_the_shares_of_large_strata():
+    labels, groups = np.arange(4000) % 2, np.arange(4000) // 2 % 2
+    masks = split_masks(labels.astype(np.int8), groups, (0.6, 0.2, 0.2), True, "t.csv", 1)
+    for label in (0, 1):
+        for group in (0, 1):
+            counts = masks[:, (labels == label) & (groups == group)].sum(axis=1)
+            assert (np.abs(counts - [600, 200, 200]) <= 2).all()
+
+
+def test_a_plain_shuffle_can_leave_a_small_group_out():
+    labels, groups = (np.arange(100) % 2).astype(np.int8), (np.arange(100) < 3).astype(np.int8)
+    lacking = [
+        (split_masks(labels, groups, (0.5, 0.25, 0.25), stratified, "t", seed)[:, :3].sum(axis=1) == 0).any()
+        for stratified in (False, True)
+        for seed in range(20)
+    ]
+    assert any(lacking[:20]) and not any(lacking[20:])
+
+
+def test_a_group_of_three_whose_classes_are_smaller_is_in_every_mask():
+    labels, groups = np.array([0, 1] * 20 + [0, 0, 1], np.int8), np.array([0] * 40 + [1] * 3)
+    masks = split_masks(labels, groups, (0.6, 0.2, 0.2), True, "t", 1)
+    assert masks[:, 40:].sum(axis=1).tolist() == [1, 1, 1]
+
+
+def test_classes_of_one_and_two_nodes_do_not_stop_a_stratified_split():
+    counts = [40, 13, 4, 3, 3, 2, 1]
+    labels = np.repeat(np.arange(7), counts).astype(np.int8)
+    masks = split_masks(labels, None, (0.7, 0.15, 0.15), True, "t", 1)
+    held = np.array([[int((mask & (labels == label)).sum()) for label in range(7)] for mask in masks])
+    assert held.sum(axis=0).tolist() == counts and (held[:, :5] > 0).all() and held[0].sum() >= 40
+
+
+def test_a_split_is_decided_by_the_seed():
+    labels, groups = (np.arange(40) % 2).astype(np.int8), (np.arange(40) // 2 % 2).astype(np.int8)
+    first, again, other = (split_masks(labels, groups, (0.5, 0.25, 0.25), True, "t", seed) for seed in (1, 1, 2))
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
 
 
 def test_too_few_labelled_nodes_for_a_small_share():
@@ -113,7 +171,7 @@ def test_normalised_rows_sum_to_one_and_blank_ones_stay(raw):
 
 
 def test_negative_features_cannot_be_normalised_by_row(raw):
-    with pytest.raises(DataError, match=r"tiny: data\.features = row_normalised needs features that are not negative"):
+    with pytest.raises(DataError, match=r"tiny: data\.scaling = row_normalised needs features that are not negative"):
         prepare_graph(replace(raw, features=-raw.features), "all", 1, "row_normalised")
 
 

@@ -234,7 +234,7 @@ def test_a_method_that_says_nothing_of_batches_trains_one_after_the_other(make_g
         def train(self, parameters):
             return self.client
 
-        def predict(self, parameters, own):
+        def logits(self, parameters, own):
             raise NotImplementedError
 
         def state_dict(self):

@@ -52,7 +52,7 @@ def test_training_lowers_the_loss_so_that_subtracting_delta_helps(make_graph):
     evaluator = Evaluator(graph, settings.model)
 
     def loss(vector):
-        logits = torch.from_numpy(evaluator.logits(vector)[graph.train])
+        logits = torch.from_numpy(evaluator.logits(vector)[graph.train, 1])
         labels = torch.from_numpy(graph.labels[graph.train]).float()
         return float(torch.nn.functional.binary_cross_entropy_with_logits(logits, labels))
 
@@ -66,7 +66,7 @@ def test_auc_rises_on_a_learnable_graph(make_graph):
     evaluator = Evaluator(graph, settings.model)
     parameters = start(graph, seed=1)
     _, trained = rounds(create(graph, settings, 0), parameters, 15)
-    before, after = (evaluator.evaluate(w)["val"].auc for w in (parameters, trained))
+    before, after = (evaluator.evaluate(w)["val"].metrics["auc"] for w in (parameters, trained))
     assert after > before + 0.1 and after > 0.85
 
 
@@ -111,8 +111,8 @@ def test_divergence_compares_training_nodes(make_graph, monkeypatch):
     client.train(released)
     ((local, other, temperature),) = seen
     evaluator = Evaluator(graph, settings.model)
-    np.testing.assert_array_equal(local, evaluator.logits(own)[graph.train])
-    np.testing.assert_array_equal(other, evaluator.logits(released)[graph.train])
+    np.testing.assert_array_equal(local, evaluator.logits(own)[graph.train, 1])
+    np.testing.assert_array_equal(other, evaluator.logits(released)[graph.train, 1])
     assert temperature == 0.25
 
 
@@ -161,7 +161,7 @@ def test_divergence_in_training_mode_is_noisy_but_the_global_model_is_not(make_g
 
 def expected_penalty(graph, settings, parameters):
     """NumPy, from the definitions."""
-    logits = Evaluator(graph, settings.model).logits(parameters)[graph.train].astype(np.float64)
+    logits = Evaluator(graph, settings.model).logits(parameters)[graph.train, 1].astype(np.float64)
     p = 1 / (1 + np.exp(-logits / settings.method.tau_fair))
     y, s = graph.labels[graph.train], graph.sensitive[graph.train]
     rate = [p[s == g].mean() for g in (0, 1)]

@@ -15,9 +15,10 @@ from torch import nn
 from torch_geometric.nn import GCNConv, SAGEConv
 
 from orchestrator.config import ModelConfig
-from orchestrator.models import create_network, load_model, save_model
+from orchestrator.models import create_network
 from orchestrator.models.classifiers import Neighbourhoods
 from orchestrator.models.network import dropout_factors
+from orchestrator.models.trained import TrainedModel, load_model
 from tests.class_graphs import PygGCN, class_graph, edge_index, parts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -271,8 +272,8 @@ def test_initial_parameters_are_pygs_and_follow_the_seed_alone(name):
 def test_a_saved_model_needs_nothing_else(name, tmp_path):
     net, graph = network(name, neighbours=3), class_graph(20)
     vector = net.initial_parameters(3)
-    save_model(tmp_path / "model.pt", net, vector)
-    loaded, again = load_model(tmp_path / "model.pt")
+    TrainedModel(net, vector).save(tmp_path / "model.pt")
+    loaded, again = (read := load_model(tmp_path / "model.pt")).network, read.parameters
     np.testing.assert_array_equal(vector, again)
     both = [n.logits(torch.tensor(vector).float()[None], n.tensors(graph)) for n in (net, loaded)]
     assert torch.equal(*both) and loaded.config == net.config

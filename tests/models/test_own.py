@@ -14,7 +14,8 @@ from torch_geometric.nn import GCNConv, SAGEConv
 
 from orchestrator.config import ModelConfig
 from orchestrator.errors import ConfigError, RunError
-from orchestrator.models import NETWORKS, OwnModule, create_network, load_model, own_network, save_model
+from orchestrator.models import NETWORKS, OwnModule, create_network, own_network
+from orchestrator.models.trained import TrainedModel, load_model
 from tests.class_graphs import class_graph, edge_index, parts
 
 OWN = ModelConfig(name="own")
@@ -204,12 +205,13 @@ def test_a_saved_model_is_read_only_where_its_module_is_given(tmp_path):
     module = OwnModule(Classifier)
     with own_network(module):
         network = create_network(8, 3, OWN)
-        save_model(tmp_path / "model.pt", network, network.initial_parameters(1))
-        read, parameters = load_model(tmp_path / "model.pt")
-    assert type(read) is type(network)
-    np.testing.assert_array_equal(parameters, network.initial_parameters(1))
+        TrainedModel(network, network.initial_parameters(1)).save(tmp_path / "model.pt")
+    for given in (module, Classifier):
+        read = load_model(tmp_path / "model.pt", given)
+        assert type(read.network) is type(network)
+        np.testing.assert_array_equal(read.parameters, network.initial_parameters(1))
     assert "own" not in NETWORKS
-    with pytest.raises(RunError, match="not a model of this program"):
+    with pytest.raises(RunError, match=r"model\.pt: its network is an own one; give it, .* load_model\(path, model\)"):
         load_model(tmp_path / "model.pt")
     with pytest.raises(ConfigError, match=r"model\.name = own: the module is given in Python, train\(model=\.\.\.\)"):
         create_network(8, 3, OWN)

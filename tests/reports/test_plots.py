@@ -12,7 +12,7 @@ from matplotlib.image import imread
 import orchestrator.reports.plots
 from orchestrator.errors import RunError
 from orchestrator.evaluation.metrics import METRICS
-from orchestrator.reports.plots import plot_comparison, plot_costs, plot_curves
+from orchestrator.reports.plots import plot_comparison, plot_costs, plot_curves, plot_settings
 
 COSTS = (
     "training_seconds",
@@ -68,7 +68,7 @@ def test_undefined_values_leave_gaps(tmp_path, figure):
     plot_curves(records({"auc": [None, 0.6, None, 0.8]}), tmp_path / "curves.png", "")
     raw, smooth = curves(figure())["validation AUC"]
     np.testing.assert_array_equal(raw, [np.nan, 0.6, np.nan, 0.8])
-    np.testing.assert_allclose(smooth, [np.nan, 0.6, 0.6, 0.7])
+    np.testing.assert_allclose(smooth, [np.nan, np.nan, np.nan, 0.7])  # one value is no mean
     assert figure().axes[1].lines[0].get_marker() == "."  # or a value between two gaps would be invisible
 
 
@@ -84,6 +84,38 @@ def test_a_single_round_is_visible(tmp_path, figure):
     plot_curves(records({"auc": [0.6]}), tmp_path / "curves.png", "")
     assert_drawn(tmp_path / "curves.png")
     assert all(line.get_marker() not in ("", "None") for axis in figure().axes for line in axis.lines)
+
+
+def test_a_gap_that_clients_measured_is_drawn_with_its_interval(tmp_path, figure):
+    """Three panels: what clients measure has no AUC where they lack a class, and gaps over clients are no panels."""
+    rows = [
+        {
+            "round": k,
+            "val": {
+                "accuracy": 0.5,
+                "macro_f1": 0.5,
+                "delta_sp": 0.1,
+                "delta_sp_mean": 0.2,
+                "delta_sp_worst": None,
+                "gaps": {"delta_sp": {"low": 0.0, "high": None if k == 2 else 0.3}},
+                "counts": {"nodes": 9},
+                "undefined": {},
+            },
+        }
+        for k in (1, 2, 3)
+    ]
+    plot_curves(rows, tmp_path / "curves.png", "")
+    assert_drawn(tmp_path / "curves.png")
+    assert list(curves(figure())) == ["validation accuracy", "validation macro-F1", "ΔSP (lower is fairer)"]
+    shaded = [len(axis.collections) for axis in figure().axes]
+    assert shaded == [0, 0, 1]
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_one_seed_has_no_spread_to_shade(tmp_path, figure, seeds):
+    runs = [records({"auc": [0.5, 0.6 + k / 10, 0.7]}) for k in range(seeds)]
+    plot_settings({"a": runs}, tmp_path / "curves.png", "")
+    assert [len(axis.collections) for axis in figure().axes] == [int(seeds > 1)] * 4
 
 
 def test_a_comparison_overlays_its_engines_and_names_them(tmp_path, figure):

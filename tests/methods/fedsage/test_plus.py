@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from orchestrator.config import Config
-from orchestrator.evaluation.classification import confusion
+from orchestrator.evaluation.group_table import GroupTable
 from orchestrator.methods import create
 from orchestrator.models import create_network
 from tests.class_graphs import class_graph
@@ -62,7 +62,8 @@ def test_clients_learn_from_mended_graphs_and_are_measured_on_their_own_nodes():
         predicted = client.predict(model, own=False)
         assert predicted.shape == (graph.num_nodes,)
         said = client.evaluate(model, own=False)
-        np.testing.assert_array_equal(said["test"], confusion(graph.labels[graph.test], predicted[graph.test], 3))
+        expected = GroupTable.of(None, graph.labels[graph.test], predicted[graph.test], 3)
+        np.testing.assert_array_equal(said["test"], expected.counts)
         assert said["val"].sum() == graph.val.sum()
 
 
