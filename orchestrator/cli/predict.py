@@ -12,7 +12,7 @@ import typer
 
 from orchestrator.cli.options import DataDir, Overrides, overrides
 from orchestrator.cli.printing import note
-from orchestrator.config import Config, load_config
+from orchestrator.config import Config, DataConfig, load_config
 from orchestrator.errors import ConfigError
 from orchestrator.files import write_atomically
 
@@ -41,9 +41,10 @@ def predict(
     from orchestrator.graphs import load_unlabelled
 
     opened = Run.load(run)
-    settings = _settings(opened.settings, run, data or (), overrides(set_, data_dir))
+    settings = _settings(run, data or (), overrides(set_, data_dir))
     model = opened.trained(client)
-    graph, nodes = load_unlabelled(settings.data, settings.seed, model.meaning.features)
+    config = _of_one_holder(settings.data) if data else settings.data
+    graph, nodes = load_unlabelled(config, settings.seed, model.meaning.features)
     table = model.predict(graph)
     if model.reordered(graph):
         note(f"{graph.name}: features are in another order than in training; they are found by name")
@@ -55,7 +56,7 @@ def predict(
         write_atomically(output, lambda file: file.write(text.encode()))
 
 
-def _settings(settings: Config, run: Path, files: Sequence[Path], given: list[str]) -> Config:
+def _settings(run: Path, files: Sequence[Path], given: list[str]) -> Config:
     """The run's, with what is to be read instead.
 
     Raises:
@@ -76,8 +77,13 @@ def _settings(settings: Config, run: Path, files: Sequence[Path], given: list[st
         )
     # Absolute, as data.dir is for the run's own.
     paths = [f"{place}={json.dumps(str(file.resolve()))}" for place, file in zip(places, files, strict=False)]
-    alone = ["data.files.client_folders=false"] if files else []  # these are one holder's
-    return load_config(file=run / "config.yaml", overrides=[*given, *paths, *alone])
+    return load_config(file=run / "config.yaml", overrides=[*given, *paths])
+
+
+def _of_one_holder(data: DataConfig) -> DataConfig:
+    """Files that are given by their paths are in no client's folder."""
+    assert data.files is not None  # else there are no places for files
+    return data.model_copy(update={"files": data.files.model_copy(update={"client_folders": False})})
 
 
 def _places(settings: Config) -> list[str]:

@@ -158,17 +158,17 @@ class Config(Section):
 
 
 def _absolute(section: Any, base: Path) -> Any:
-    """A section with its paths absolute. Those in the sections within `data` are relative to ``data.dir``."""
-    inside = base / section.dir if isinstance(section, DataConfig) and section.dir else base
+    """A section with its paths absolute, but for names of files in ``data.dir``, which may be given anew."""
+    in_folder = isinstance(section, DataConfig) and section.dir is not None
     changed: dict[str, Any] = {}
     for name in type(section).model_fields:
         value = getattr(section, name)
-        if isinstance(value, FilesConfig) and value.client_folders:
-            continue  # names of files in each client's folder
+        if isinstance(value, FilesConfig) and in_folder:
+            continue
         if isinstance(value, Path):
             changed[name] = base / value
         elif isinstance(value, Section):
-            changed[name] = _absolute(value, inside)
+            changed[name] = _absolute(value, base)
     return section.model_copy(update=changed)
 
 

@@ -10,7 +10,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import expit
+from scipy.special import softmax
 
 from orchestrator import Graph, Run, load_config, train
 from orchestrator.config import Config
@@ -85,8 +85,8 @@ def test_the_files_of_the_run_get_the_evaluators_predictions(safegnn, runs, scal
     logits = Evaluator(graph, run.settings.model).logits(parameters).astype(np.float64)
     assert list(found) == ["node", "probability_ill", "probability_well", "predicted"]
     assert found["node"].tolist() == patients()[0]["id"].tolist()
-    np.testing.assert_allclose(found["probability_well"], expit(logits), atol=1e-5)
-    assert found["predicted"].tolist() == np.where(logits > 0, "well", "ill").tolist()
+    np.testing.assert_allclose(found[["probability_ill", "probability_well"]], softmax(logits, axis=1), atol=1e-5)
+    assert found["predicted"].tolist() == np.where(logits[:, 1] > logits[:, 0], "well", "ill").tolist()
     again = Run.load(run.folder).predict(graph)
     np.testing.assert_allclose(again["probability_well"], found["probability_well"], atol=1e-5)
 
@@ -176,9 +176,9 @@ def _without(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
         (lambda t: t.assign(bmi=20), ["nodes: features have 'bmi'; expected", "drop the others"]),
         (lambda t: t.rename(columns={"age": "Age"}), ["features lack 'age' and have 'Age'"]),
         (lambda t: _without(t, "id"), ["nodes.csv: no column 'id'"]),
-        (lambda t: t.assign(age="old"), ["nodes.csv: column 'age', row 1: expected a finite number, got 'old'"]),
+        (lambda t: t.assign(age="old"), ["nodes.csv: column 'age': holds text of 1 value, such as 'old' in row 1"]),
         (lambda t: t.iloc[:0], ["nodes.csv: no rows below the header"]),
-        (lambda t: t.iloc[:-1], ["edges.txt: line", "is not in the node table"]),
+        (lambda t: t.iloc[:-1], ["edges.txt: line", "id 059 is not in column 'id' of", "nodes.csv; 4 of 172 edges"]),
     ],
 )
 def test_tables_that_do_not_fit_are_refused_in_one_line(safegnn, runs, tmp_path, change, parts):
@@ -246,7 +246,8 @@ def test_names_with_commas_and_quotes_stay_one_cell(safegnn, home, runs, tmp_pat
     nodes, edges = patients()
     nodes["state"] = nodes["state"].replace({"ill": 'ill, "very"', "well": "=well"})
     write(tmp_path / "named", nodes, edges)
-    run = train(settings=settings(home, f"data.dir='{tmp_path}/named'"), federation={"rounds": 1})
+    where = (f"data.dir='{tmp_path}/named'", "data.files.positive=['ill, \"very\"']")
+    run = train(settings=settings(home, *where), federation={"rounds": 1})
     rows = list(csv.reader(io.StringIO(safegnn("predict", str(run.folder))[1])))
     assert rows[0] == ["node", "probability_=well", 'probability_ill, "very"', "predicted"]
     assert {len(row) for row in rows} == {4}

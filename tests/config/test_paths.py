@@ -47,17 +47,11 @@ def test_without_a_home_only_a_tilde_is_refused(home, monkeypatch):
         load_config(overrides=["data.dir=~/x"])
 
 
-@pytest.mark.parametrize(("folder", "nodes"), [("raw", "raw/n.csv"), ("/data", "/data/n.csv"), ("null", "n.csv")])
-def test_absolute_paths_mean_the_same(home, folder, nodes):
+@pytest.mark.parametrize(("folder", "nodes"), [("raw", "n.csv"), ("/data", "n.csv"), ("null", None)])
+def test_absolute_paths_mean_the_same_and_names_in_a_folder_stay(home, folder, nodes):
     config = load_config(overrides=[FILES, f"data.dir={folder}"]).absolute()
     here = Path.cwd()
-    assert config.data.files.nodes == here / nodes and config.data.files.edges == home / "e.txt"
+    assert config.data.files.nodes == Path(nodes or here / "n.csv") and config.data.files.edges == home / "e.txt"
     assert config.run.dir == here / "runs" and config.engine.certificates is None
     assert config.data.dir == (None if folder == "null" else here / folder)
     assert config.absolute() == config
-
-
-def test_names_of_files_in_clients_folders_stay_names():
-    files = "data={name: files, dir: raw, files: {nodes: n.csv, edges: e.csv, label: y, client_folders: true}}"
-    config = load_config(overrides=[files, "clients.partition=given"])
-    assert config.absolute().data.files == config.data.files and config.absolute().data.dir.is_absolute()

@@ -84,7 +84,7 @@ def test_a_new_folder_holds_the_configuration_and_the_environment(tiny, tmp_path
     )
     folder = RunFolder.create(config)
     opened, again = RunFolder.open(folder.path)
-    assert again == config and opened.path == folder.path
+    assert again == config.absolute() and opened.path == folder.path
     assert isinstance(again.data.files.nodes, Path) and isinstance(again.run.dir, Path)
     assert yaml.safe_load((folder.path / "config.yaml").read_text())["federation"]["cohort"] == 3
     environment = json.loads((folder.path / "environment.json").read_text())

@@ -42,8 +42,8 @@ def write(folder: Path, nodes=NODES, edges=EDGES) -> None:
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-def load(folder: Path, nodes_kept=None, **settings) -> Graph:
-    data = {"name": "files", "dir": str(folder), "nodes": nodes_kept, "files": MEANT | settings}
+def load(folder: Path, nodes_kept=None, scaling="by_client", **settings) -> Graph:
+    data = {"name": "files", "dir": str(folder), "nodes": nodes_kept, "scaling": scaling, "files": MEANT | settings}
     given = "client" in settings or "client_folders" in settings
     return load_graph(load_config().changed(data=data, clients={"partition": "given" if given else "ego"}).data, 31)
 

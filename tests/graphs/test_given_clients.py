@@ -33,8 +33,11 @@ def test_own_data_keep_everything_and_a_loss_is_said(tmp_path):
 
 def test_a_constant_feature_is_left_out_and_named(tmp_path):
     write(tmp_path, column("site", [3] * 12))
+    graph = load(tmp_path, scaling="pooled")
+    assert graph.num_features == 2 and graph.meaning.notes == ("left out constant features: site",)
+    assert graph.meaning.features == ("age", "bmi", "site")  # as they came
     graph = load(tmp_path)
-    assert graph.meaning.features == ("age", "bmi") and graph.meaning.notes == ("left out constant features: site",)
+    assert graph.num_features == 3 and graph.meaning.notes == ()
 
 
 def test_a_column_says_whose_each_node_is(tmp_path):

@@ -308,7 +308,7 @@ def test_a_graph_to_predict_has_no_labels():
     nodes, edges = frames()
     for graph in (
         Graph.from_arrays(X, EDGES, None),
-        from_frames(nodes.drop(columns=["hired", "sex"]), edges, label=None, sensitive=None),
+        from_frames(nodes.drop(columns=["hired", "sex"]), edges, label=None),
     ):
         assert (graph.labels == -1).all() and not (graph.train | graph.val | graph.test).any()
         np.testing.assert_array_equal(graph.features, X.astype(np.float32))

@@ -173,7 +173,7 @@ def test_graphml(tmp_path, plain):
 
 def test_tables_in_memory_are_read_as_files_are(tmp_path, plain):
     meant = {key: value for key, value in MEANT.items() if key not in ("nodes", "edges")}
-    graph = Graph.from_pandas(FRAME, pd.DataFrame(EDGES), scaling="standardised", **meant)
+    graph = Graph.from_pandas(FRAME, pd.DataFrame(EDGES), scaling="by_client", **meant)
     assert_same(graph, Graph(**{**vars(plain), "name": "graph"}))
     assert graph.meaning == plain.meaning
     write(tmp_path, [*NODES, NODES[1]])
