@@ -136,7 +136,12 @@ def _tables(arrays: Mapping[str, np.ndarray], path: Path) -> tuple[pd.DataFrame,
         else:
             raise DataError(f"{path}: {name}: expected one value a node, shape ({n},), got shape {values.shape}")
     check_header([name.strip() for name in names], str(path))
-    ends = [list(map(str, column)) for column in links.tolist()]
+    if ids is not None and (outside := np.flatnonzero(((links < 0) | (links >= n)).any(axis=0))).size:
+        found = tuple(links[:, outside[0]].tolist())
+        raise DataError(
+            f"{path}: edge_index: edge {outside[0] + 1} is {found}; expected node indices from 0 to {n - 1}"
+        )
+    ends = [list(map(str, (column if ids is None else ids[column]).tolist())) for column in links]
     table = EdgeTable((ends[0], ends[1]), np.arange(1, links.shape[1] + 1), "edge", tuple(attributes), str(path))
     return pd.DataFrame(columns), table, None if ids is None else [str(node) for node in ids.tolist()]
 

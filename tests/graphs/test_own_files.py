@@ -144,6 +144,11 @@ def test_npz(tmp_path, plain):
         tmp_path / "graph.npz", **arrays | {"y": FRAME.hired.to_numpy(str), "sex": FRAME.sex.to_numpy(str)[:, None]}
     )
     same(tmp_path, plain, nodes="graph.npz", **IN_ONE | {"positive": "yes", "protected": "f"})
+    np.savez(tmp_path / "graph.npz", **arrays, ids=FRAME.id.to_numpy(str)[::-1])  # edges are of indices nevertheless
+    same(tmp_path, plain, nodes="graph.npz", **IN_ONE)
+    np.savez(tmp_path / "graph.npz", **arrays | {"edge_index": LINKS + 1}, ids=np.arange(1, 13))
+    [told] = faults(tmp_path, nodes="graph.npz", **IN_ONE)
+    assert "edge_index: edge " in told and told.endswith("expected node indices from 0 to 11")
 
 
 def data(**more) -> Data:
