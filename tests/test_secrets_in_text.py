@@ -40,6 +40,7 @@ PUBLIC = {
     "Finding": ALL,
     "Header": ALL,
     "Hear": {"step"},
+    "Inputs": {"network"},
     "Identity": ALL,  # of contexts, which show no key
     "Installation": ALL,
     "Layout": ALL,
@@ -54,7 +55,9 @@ PUBLIC = {
     "Prepare": ALL,
     "Prepared": {"seconds", "bytes"},
     "Present": {"parameters", "clients"},
+    "Protocol": ALL,  # of MP-SPDZ: how many parties, and options
     "Restore": ALL,
+    "Reveal": ALL,
     "RoundCost": ALL,
     "RoundPlan": ALL,
     "RoundResult": ALL,

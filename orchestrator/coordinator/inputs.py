@@ -50,8 +50,8 @@ class Inputs:
     """
 
     settings: Mapping[str, Any] = field(repr=False)
-    graph: Mapping[str, str]
-    clients: str
+    graph: Mapping[str, str] = field(repr=False)
+    clients: str = field(repr=False)
     network: Mapping[str, Any]
 
     @classmethod
@@ -66,7 +66,7 @@ class Inputs:
         made: dict[str, Any] = {"shapes": {name: list(shape) for name, shape in network.shapes.items()}}
         if config.model.name == "own":
             made["module"] = str(network.module(network.initial_parameters(0)))
-        return cls(config.model_dump(mode="json"), _arrays(graph), held, made)
+        return cls(config.absolute().model_dump(mode="json"), _arrays(graph), held, made)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -55,11 +55,11 @@ class GridPlan:
 
     def save(self, folder: Path) -> None:
         """Write it into a new folder."""
-        trees = {name: own.model_dump(mode="json") for name, own in self.settings.items()}
+        trees = {name: own.absolute().model_dump(mode="json") for name, own in self.settings.items()}
         said = {
             "kind": self.kind,
             "seeds": self.seeds,
-            "common": self.common.model_dump(mode="json"),
+            "common": self.common.absolute().model_dump(mode="json"),
             "settings": trees,
         }
         write_atomically(folder / _FILE, lambda file: file.write(json.dumps(said, indent=2).encode() + b"\n") and None)
@@ -70,7 +70,7 @@ class GridPlan:
         if (kept.kind, kept.seeds, [*kept.settings]) != (self.kind, self.seeds, [*self.settings]):
             raise RunError(f"{folder}: is of other runs: {kept.kind}, {', '.join(kept.settings)}")
         for name, own in self.settings.items():
-            found = changes(own.model_dump(mode="json"), kept.settings[name].model_dump(mode="json"))
+            found = changes(own.absolute().model_dump(mode="json"), kept.settings[name].model_dump(mode="json"))
             self._refuse(folder, [f"{name}: {change}" for change in found if not change.startswith("run.")])
 
     def runs(self, folder: Path) -> Iterator[tuple[str, int, Path]]:

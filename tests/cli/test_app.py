@@ -29,7 +29,7 @@ def test_help_is_no_failure(safegnn, arguments):
     ("command", "text"),
     [
         (("certs",), "Folder to make; it must not exist."),
-        (("reproduce",), "table2 (with figures 4 and 5) or operating-point."),
+        (("reproduce",), "table2 (with figures 4 and 5) or operating-point; none with --resume."),
         (("data", "fetch"), "nba, german, pokec-z, pokec-n, cora or citeseer"),
         (("data", "info"), "a preset: demo"),
     ],
@@ -40,7 +40,7 @@ def test_help_says_what_an_argument_is(safegnn, monkeypatch, command, text):
     assert text in safegnn(*command, "--help")[1]
 
 
-COMMANDS = ("train", "compare", "account", "reproduce", "certs", "bench", "mpc", "doctor", "data")
+COMMANDS = ("train", "predict", "compare", "account", "reproduce", "certs", "bench", "mpc", "doctor", "data")
 
 
 def test_help_names_every_command(safegnn):
@@ -77,7 +77,7 @@ def test_what_trains_nothing_does_not_wait_for_torch(tmp_path, arguments):
         (("compare", "--preset", "pokec_z"), 2, ("(did you mean pokec-z",)),
         (("data", "info", "cora"), 2, ("cora is a data set: --set data.name=cora", "fedpub-cora-")),
         (("data", "info", "citeseer"), 2, ("citeseer is a data set", "fedpub-citeseer-")),
-        (("train", "--preset", "csv"), 2, ("csv is a data set: --set data.name=csv",)),
+        (("train", "--preset", "files"), 2, ("files is a data set: --set data.name=files",)),
         (("train", "--set", "model.hidden=200000"), 2, ("model.hidden = 200000", "GB", "is the most")),
         (("train", "--set", "model.hidden=1e6", "--set", "federation.cohort=1"), 2, ("model.hidden = 1000000",)),
         (("train", "--set", "data.synthetic={nodes: 100000000, features: 100000}"), 2, ("data.synthetic", "fewer")),
@@ -98,7 +98,11 @@ def test_what_trains_nothing_does_not_wait_for_torch(tmp_path, arguments):
         (("train", "--preset", "german", "--data-dir", "ü [b] 😀"), 1, ("ü [b] 😀",)),
         (("train", "--set", "sharing.update_bits=40"), 2, ("sharing.",)),
         (("train", "--resume", "none"), 1, ("none: no run folder",)),
-        (("train", "--resume", "none", "--preset", "nba"), 2, ("--resume", "leave the other options out")),
+        (
+            ("train", "--resume", "none", "--preset", "nba"),
+            2,
+            ("--resume", "leave other options than --set federation.rounds=N out"),
+        ),
         (("train", "--resume", "none", "--engine", "plaintext"), 2, ("--resume",)),
         (("compare", "--preset", "nope"), 2, ("unknown preset 'nope'",)),
         (("compare", "--preset", "nba", "--data-dir", "none"), 1, ("none",)),

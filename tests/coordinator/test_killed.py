@@ -21,7 +21,7 @@ from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import BusyError, RunError
 from orchestrator.files import read_arrays
-from orchestrator.models import load_model
+from orchestrator.models.trained import load_model
 from orchestrator.privacy.plan import PrivacyPlan
 from orchestrator.reports.run import privacy_report
 from tests.training_runs import Crash, crash_after
@@ -129,7 +129,7 @@ def test_whatever_a_kill_leaves_goes_on_to_the_same_run_and_pays_for_every_relea
         assert stated >= spent.epsilon(PLAN.delta) * (1 - 1e-9), event
         assert folder.records()[-1]["epsilon"] == stated, event
         kept = read_arrays(copy / "checkpoint" / "state.npz")
-        assert kept["round"] == ROUNDS and (load_model(copy / "model.pt")[1] == kept["parameters"]).all(), event
+        assert kept["round"] == ROUNDS and (load_model(copy / "model.pt").parameters == kept["parameters"]).all(), event
 
 
 def test_rounds_that_no_checkpoint_kept_are_all_paid_for_again(tiny, tmp_path):

@@ -110,8 +110,8 @@ def test_a_budget_too_small_for_one_round_is_a_setting_at_fault(tiny, tmp_path):
 
 
 def test_noise_too_fine_to_be_gaussian_on_the_grid_is_a_setting_at_fault(tiny, tmp_path):
-    with pytest.raises(ConfigError, match=r"privacy\.noise_multiplier = 1e-09: .* steps of the ring's grid"):
-        run(tiny(tmp_path, "privacy={clip_norm: 0.5, noise_multiplier: 1e-9}"))
+    with pytest.raises(ConfigError, match=r"privacy\.noise_multiplier = 1e-06: .* steps of the ring's grid"):
+        run(tiny(tmp_path, "privacy={clip_norm: 1e-3, noise_multiplier: 1e-6}"))
 
 
 def test_a_resumed_run_goes_on_with_its_budget(tiny, tmp_path):

@@ -93,7 +93,7 @@ def test_a_record_is_complete_and_its_csv_agrees(whole):
     folder = whole[1]
     record = folder.records()[0]
     audit, clip = {"model_difference", "model_difference_bound"}, {"clip_norm", "updates_within_clip_norm"}
-    assert record.keys() == {"round", "val", "test", *audit, *clip, "epsilon", "clients_left_out", "left_out"}
+    assert record.keys() == {"round", "val", "test", *audit, *clip, "epsilon", "clients_left_out", "left_out", "cohort"}
     assert (record["clients_left_out"], record["left_out"]) == (0, [])
     assert record["epsilon"] is None  # nothing is claimed without noise
     assert record["val"].keys() == {"accuracy", "auc", "delta_sp", "delta_eo", "gaps", "counts", "undefined"}

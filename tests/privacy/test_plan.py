@@ -20,7 +20,7 @@ PLAN = PrivacyPlan("fixed", 30, 3, 1.341, 1e-3)
         ({"accountant": "gdp"}, "accountant gdp: expected one of rdp, pld, paper"),
         ({"accountant": "pld"}, "accountant pld: there is no privacy loss distribution for cohorts of fixed size"),
         ({"noise": "none"}, "noise none: expected each_full or split"),
-        ({"clients": 0}, "clients 0: expected at least 1"),
+        ({"clients": 0}, "clients 0: expected 1 to 1e+12"),
         ({"cohort": 0}, "cohort 0: expected 1 to 30"),
         ({"cohort": 31}, "cohort 31: expected 1 to 30"),
         ({"delta": 0.0}, "delta 0: expected a number between 0 and 1"),
