@@ -28,7 +28,7 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
     return {
         "nodes": graph.num_nodes,
         "nodes_read": graph.num_nodes if meaning.read is None else meaning.read,
-        "features": list(meaning.features),
+        "features": _feature_names(graph),
         "labels": list(meaning.labels),
         "groups": list(meaning.groups),
         "clients": list(meaning.clients),
@@ -63,7 +63,7 @@ def describe_graph(graph: Graph, clients: Sequence[Graph] = (), self_loops: bool
         "edges": graph.num_edges,
         "components": {"count": len(parts), "largest": int(parts.max(initial=0)), "isolated_nodes": isolated},
         "features": graph.num_features,
-        "feature_names": list(meaning.features),
+        "feature_names": _feature_names(graph),
         "label_names": list(meaning.labels),
         "group_names": list(meaning.groups),
         "split": {mask: int(getattr(graph, mask).sum()) for mask in ("train", "val", "test")},
@@ -77,6 +77,11 @@ def describe_graph(graph: Graph, clients: Sequence[Graph] = (), self_loops: bool
         "balance": None if s is None else group_balance(graph, self_loops),
         "clients": _clients(clients, self_loops),
     }
+
+
+def _feature_names(graph: Graph) -> list[str]:
+    """Of those that are left."""
+    return [name for k, name in enumerate(graph.meaning.features) if k not in graph.scaling.gone]
 
 
 def _components(graph: Graph) -> tuple[np.ndarray, int]:

@@ -95,11 +95,15 @@ class Scaling:
 
     def loss(self, names: Sequence[str]) -> str:
         """A note of the features that go, by their names or, without, numbers; empty where none do."""
+        shown = ", ".join(str(names[k] if names else k) for k in self.gone)
+        return f"left out constant features: {shown}" if shown else ""
+
+    @property
+    def gone(self) -> list[int]:
+        """Numbers of the features, as they came, that are left out."""
         if self.policy != "pooled" or self.deviation is None:
-            return ""
-        gone = np.flatnonzero(np.isinf(self.deviation))
-        shown = ", ".join(str(names[k] if names else k) for k in gone.tolist())
-        return f"left out constant features: {shown}" if len(gone) else ""
+            return []
+        return np.flatnonzero(np.isinf(self.deviation)).tolist()
 
     def __eq__(self, other: object) -> bool:
         """The same policy, fitted to the same values."""

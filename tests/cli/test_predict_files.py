@@ -84,6 +84,7 @@ def test_columns_that_only_training_needs(safegnn, given, tmp_path):
     found = predicted(safegnn, given, *write(tmp_path / "c", bare))
     assert found["node"].tolist() == whole["node"].tolist()
     assert not found.equals(whole)  # nobody says which edges are between clients
+    pd.testing.assert_frame_equal(predicted(safegnn, given, *write(tmp_path / "d", same.assign(site=""))), found)
 
 
 def test_a_value_of_text_that_new_files_lack_and_one_that_training_lacked(safegnn, given, tmp_path):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from orchestrator.config import ClientsConfig
 from orchestrator.errors import DataError
-from orchestrator.graphs import client_graphs
+from orchestrator.graphs import client_graphs, describe_graph, graph_facts
+from orchestrator.graphs.graph import Graph
 from tests.graphs.own_data import (
     BODY,
+    EDGES,
     HEADER,
+    MEANT,
     NODES,
     column,
     faults,
@@ -36,6 +40,10 @@ def test_a_constant_feature_is_left_out_and_named(tmp_path):
     graph = load(tmp_path, scaling="pooled")
     assert graph.num_features == 2 and graph.meaning.notes == ("left out constant features: site",)
     assert graph.meaning.features == ("age", "bmi", "site")  # as they came
+    assert describe_graph(graph)["feature_names"] == graph_facts(graph)["features"] == ["age", "bmi"]
+    nodes, meant = pd.read_csv(tmp_path / "nodes.csv"), {k: v for k, v in MEANT.items() if k not in ("nodes", "edges")}
+    kept = Graph.from_pandas(nodes, pd.DataFrame(EDGES), scaling="pooled", **meant)
+    assert kept.meaning == graph.meaning and kept.num_features == 2
     graph = load(tmp_path)
     assert graph.num_features == 3 and graph.meaning.notes == ()
 

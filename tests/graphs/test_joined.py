@@ -69,3 +69,11 @@ def test_columns_in_another_order_at_another_client_are_refused():
         join_clients([first, second, PARTS[2]])
     joined = join_clients([first, replace(PARTS[1], meaning=first.meaning), PARTS[2]])  # none is as good
     assert joined.meaning == first.meaning
+
+
+def test_names_go_with_every_part_and_what_was_left_out_stays_with_its_graph():
+    whole = replace(WHOLE, meaning=Meaning(tuple("abcd"), ("no", "yes"), ("f", "m"), ("A", "B"), 70, ("kept 60",)))
+    parts = list(client_graphs(whole, ClientsConfig(count=3, partition="disjoint"), 1))
+    assert [part.meaning for part in parts] == [Meaning(tuple("abcd"), ("no", "yes"), ("f", "m"))] * 3
+    noting = [parts[0], replace(parts[1], meaning=parts[1].meaning.noting("lost 2 edges")), parts[2]]
+    assert join_clients(noting).meaning == parts[0].meaning.noting("client 1: lost 2 edges")
