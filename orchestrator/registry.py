@@ -36,6 +36,9 @@ METHODS: Mapping[str, Method] = {
         "orchestrator.methods.f2gnn:F2GNN", "orchestrator.methods.settings:F2GNNSettings", "f2gnn", ("gcn", "own")
     ),
     "fedavg": Method("orchestrator.methods.fedavg:FedAvg", "orchestrator.methods.settings:FedAvgSettings", "fedavg"),
+    "fairdual": Method(
+        "orchestrator.methods.fairdual:FairDual", "orchestrator.methods.settings:FairDualSettings", "fedavg", ("gcn", "own")
+    ),
     "local": Method(
         "orchestrator.methods.local_only:Alone", "orchestrator.methods.settings:AloneSettings", None, personal=True
     ),

@@ -36,9 +36,14 @@ __all__ = ["model_size", "train"]
 
 
 def model_size(config: Config) -> int:
-    """d, the number of parameters of the configured model. Raises DataError where the data set is not there."""
+    """How many numbers a round aggregates: the model's d, and what the method has beside them.
+
+    Raises:
+        DataError: the data set is not there.
+    """
     graph = load_graph(config.data, config.seed)
-    return create_network(graph.num_features, graph.classes, config.model).size
+    network = create_network(graph.num_features, graph.classes, config.model)
+    return network.size + len(method_class(config.method.name).beside(config))
 
 
 def train(
@@ -87,11 +92,13 @@ def train(
             announce(f"not as when the run began: {'; '.join(differing)}")
         checkpoint = folder.load() if resume else None
         budget = _budget(plan, folder, 0 if checkpoint is None else checkpoint.round, resume)
-        checkpoint = checkpoint or Checkpoint(0, network.initial_parameters(config.seed), {})
-        if checkpoint.parameters.shape != (network.size,) or checkpoint.round > config.federation.rounds:
+        beside = method_class(config.method.name).beside(config)
+        start = np.concatenate([network.initial_parameters(config.seed), beside])
+        checkpoint = checkpoint or Checkpoint(0, start, {})
+        if checkpoint.parameters.shape != start.shape or checkpoint.round > config.federation.rounds:
             raise RunError(
                 f"{folder.path}: its checkpoint is of round {checkpoint.round} and of {checkpoint.parameters.size} "
-                f"parameters; these settings have {config.federation.rounds} rounds and {network.size} parameters"
+                f"parameters; these settings have {config.federation.rounds} rounds and {len(start)} parameters"
             )
         if checkpoint.clip_norm is None:
             checkpoint = replace(checkpoint, clip_norm=config.privacy.clip_norm)
@@ -115,7 +122,7 @@ def train(
                     _save_own_models(folder, pool, rounds, network, graph, clients)
             model = rounds.model
         if not personal:
-            TrainedModel(network, model, graph.scaling.carried, graph.meaning).save(folder.model())
+            TrainedModel(network, model[: network.size], graph.scaling.carried, graph.meaning).save(folder.model())
         return model
 
 

@@ -47,9 +47,10 @@ class Evaluator:
         self._tensors = self._network.tensors(self._graph)
 
     def logits(self, parameters: np.ndarray) -> np.ndarray:
-        """Of every class; float32, shape (n, C), without dropout. Args: parameters: float64, shape (d,)."""
+        """Of every class; float32, shape (n, C), without dropout. Args: parameters: float64, the model's d come first."""
+        model = torch.tensor(parameters[: self._network.size], dtype=torch.float32)
         with torch.no_grad():
-            logits = self._network.logits(torch.tensor(parameters, dtype=torch.float32)[None], self._tensors)
+            logits = self._network.logits(model[None], self._tensors)
         return self._network.by_class(logits)
 
     def evaluate(self, parameters: np.ndarray, masks: Sequence[str] = ("val", "test")) -> dict[str, Evaluation]:

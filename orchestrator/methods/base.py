@@ -62,6 +62,15 @@ class LocalMethod(ABC):
         """What `train` of each of these distinct clients gives, up to rounding; a method may do it in one pass."""
         return [client.train(parameters) for client in clients]
 
+    @classmethod
+    def beside(cls, config: Config) -> np.ndarray:
+        """What the released vector holds after the model's d numbers, at the start; float64, shape (m,), here none.
+
+        Clients update these numbers as they do weights, by differences, which are aggregated, clipped and noised with
+        the model; `train` takes and gives vectors of d + m.
+        """
+        return np.empty(0)
+
     def receive(self, parameters: np.ndarray) -> None:
         """Take the model that the round made for this client alone, float64 (d,)."""
         raise NotImplementedError(f"{type(self).__name__} makes no model for one client alone")

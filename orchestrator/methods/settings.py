@@ -17,6 +17,7 @@ __all__ = [
     "AdamSettings",
     "AloneSettings",
     "F2GNNSettings",
+    "FairDualSettings",
     "FedAvgSettings",
     "FedPubSettings",
     "GlobalModelSettings",
@@ -50,6 +51,20 @@ class GlobalModelSettings(AdamSettings):
 
 class FedAvgSettings(GlobalModelSettings):
     """The plain mean of what clients train by Adam; FedSage is that with GraphSAGE as the network."""
+
+
+class FairDualSettings(GlobalModelSettings):
+    """How strongly clients pull the federation's gaps to zero, and how fast the multipliers follow."""
+
+    step: float = Field(0.5, ge=0, description="by how much a multiplier rises in a round, times the gap")
+    proportional: float = Field(0.0, ge=0, description="times the gap itself, added to the multiplier")
+    rate: float = Field(0.1, gt=0, le=1, description="of the running means of predictions by group, a round")
+    multiplier_max: float = Field(5.0, gt=0, le=16, description="public cap of a multiplier, either sign")
+    measured: Literal["train", "train_val"] = Field(
+        "train_val",
+        description="nodes on which clients measure the gaps; train_val: the validation nodes too, whose labels then "
+        "move the multipliers, though never the weights directly",
+    )
 
 
 class AloneSettings(AdamSettings):
