@@ -37,7 +37,10 @@ METHODS: Mapping[str, Method] = {
     ),
     "fedavg": Method("orchestrator.methods.fedavg:FedAvg", "orchestrator.methods.settings:FedAvgSettings", "fedavg"),
     "fairdual": Method(
-        "orchestrator.methods.fairdual:FairDual", "orchestrator.methods.settings:FairDualSettings", "fedavg", ("gcn", "own")
+        "orchestrator.methods.fairdual:FairDual",
+        "orchestrator.methods.settings:FairDualSettings",
+        "fedavg",
+        ("gcn", "own"),
     ),
     "local": Method(
         "orchestrator.methods.local_only:Alone", "orchestrator.methods.settings:AloneSettings", None, personal=True

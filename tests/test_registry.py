@@ -19,6 +19,7 @@ from tests.conftest import FITS
 NAMED = {
     "f2gnn": "F2GNN",
     "fedavg": "FedAvg",
+    "fairdual": "FairDual",
     "local": "Alone",
     "fedpub": "FedPub",
     "fedsage": "FedAvg",
@@ -128,7 +129,7 @@ PERSONAL = [name for name, method in METHODS.items() if method.personal]
         ),
         (
             "method.stateful=false",
-            "method.stateful: a setting of f2gnn, fedavg, fedsage, fedsage+; {} does not know it",
+            "method.stateful: a setting of f2gnn, fedavg, fairdual, fedsage, fedsage+; {} does not know it",
         ),
     ],
 )

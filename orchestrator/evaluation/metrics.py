@@ -47,7 +47,7 @@ class Evaluator:
         self._tensors = self._network.tensors(self._graph)
 
     def logits(self, parameters: np.ndarray) -> np.ndarray:
-        """Of every class; float32, shape (n, C), without dropout. Args: parameters: float64, the model's d come first."""
+        """Of every class; float32, shape (n, C), without dropout. Args: parameters: float64, the model's d first."""
         model = torch.tensor(parameters[: self._network.size], dtype=torch.float32)
         with torch.no_grad():
             logits = self._network.logits(model[None], self._tensors)

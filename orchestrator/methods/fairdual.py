@@ -98,9 +98,9 @@ class FairDual(AdamTraining):
     settings: FairDualSettings
 
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
-        super().__init__(graph, config, client)
         if graph.classes != 2 or graph.sensitive is None:
             raise ConfigError("method.name = fairdual is for two classes and data with a sensitive attribute")
+        super().__init__(graph, config, client)
         self._sensitive, self._positive = graph.sensitive, (graph.labels == 1).astype(np.int8)
         self._measured = graph.train | graph.val if self.settings.measured == "train_val" else graph.train
         self._pull = torch.zeros(len(self.nodes))

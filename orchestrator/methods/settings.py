@@ -56,9 +56,9 @@ class FedAvgSettings(GlobalModelSettings):
 class FairDualSettings(GlobalModelSettings):
     """How strongly clients pull the federation's gaps to zero, and how fast the multipliers follow."""
 
-    step: float = Field(0.5, ge=0, description="by how much a multiplier rises in a round, times the gap")
-    proportional: float = Field(0.0, ge=0, description="times the gap itself, added to the multiplier")
-    rate: float = Field(0.1, gt=0, le=1, description="of the running means of predictions by group, a round")
+    step: float = Field(0.1, ge=0, description="by how much a multiplier rises in a round, times the gap")
+    proportional: float = Field(1.0, ge=0, description="times the gap itself, added to the multiplier")
+    rate: float = Field(0.3, gt=0, le=1, description="of the running means of predictions by group, a round")
     multiplier_max: float = Field(5.0, gt=0, le=16, description="public cap of a multiplier, either sign")
     measured: Literal["train", "train_val"] = Field(
         "train_val",
