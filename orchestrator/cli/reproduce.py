@@ -17,7 +17,8 @@ __all__ = ["reproduce"]
 
 def reproduce(
     experiment: Annotated[
-        str | None, typer.Argument(help="table2 (with figures 4 and 5) or operating-point; none with --resume.")
+        str | None,
+        typer.Argument(help="table2 (and figures 4, 5), operating-point or fairness; none with --resume."),
     ] = None,
     preset: Presets = None,
     config: File = None,
@@ -32,7 +33,7 @@ def reproduce(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train several privacy settings with several seeds; leave a table, curves and every run's folder.
+    """Train several settings with several seeds; leave a table, curves and every run's folder.
 
     Where Pokec's files are missing, the synthetic stand-in of the same size takes its place.
     """
@@ -56,12 +57,15 @@ def reproduce(
         if plan.kind in ("engines", "methods"):
             raise ConfigError(f"--resume {resume}: it is of `safegnn compare`")
     warm_up()
-    from orchestrator.experiments import reproduction
+    from orchestrator.experiments.fairness import compare_fairness
+    from orchestrator.experiments.reproduction import reproduce as compare_privacy
     from orchestrator.experiments.tables import markdown
+
+    compare = compare_fairness if plan.kind == "fairness" else compare_privacy
 
     begun: list[Path] = []
     with interruptible("reproduce", begun), progress(plan.rounds, plan.completed(resume)) as advance:
-        result = reproduction.reproduce(
+        result = compare(
             plan.kind,
             plan.common,
             plan.settings,
@@ -75,5 +79,4 @@ def reproduce(
         print_json(result.as_dict())
         return
     say(markdown(result.table()))
-    simulated = ", of the run on shares that plaintext simulates" if plan.common.engine.name == "plaintext" else ""
-    say(f"epsilon at delta {result.delta:g}{simulated}; table and curves: {result.folder}")
+    say(result.closing)

@@ -1,4 +1,4 @@
-"""What `reproduce` compares: the settings of the paper's table 2 with figures 4 and 5, and of the operating point."""
+"""What `reproduce` compares: the paper's table 2 with figures 4 and 5, the operating point, and what fairness costs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from orchestrator.config import Config, load_config, preset_names
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.errors import ConfigError, DataError
+from orchestrator.experiments.fairness_settings import fairness_settings
 from orchestrator.graphs import load_graph
 from orchestrator.privacy.statement import calibrate
 
@@ -65,6 +66,7 @@ class Experiment:
 EXPERIMENTS: Mapping[str, Experiment] = {
     "table2": Experiment(("pokec-n",), ("paper", "reference"), _table2),
     "operating-point": Experiment(("dp-large",), (), _operating_point),
+    "fairness": Experiment(("demo",), (), fairness_settings),
 }
 
 

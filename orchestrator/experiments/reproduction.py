@@ -87,15 +87,22 @@ class Row:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Where everything lies, and the table."""
+    """Where everything lies, and the table; `simulated`: plaintext took the place of shares."""
 
     folder: Path
     delta: float
     rows: Sequence[Row]
+    simulated: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document of `safegnn reproduce`."""
         return {"folder": str(self.folder), "delta": self.delta, "rows": [row.as_dict() for row in self.rows]}
+
+    @property
+    def closing(self) -> str:
+        """What has to be known beside the table."""
+        simulated = ", of the run on shares that plaintext simulates" if self.simulated else ""
+        return f"epsilon at delta {self.delta:g}{simulated}; table and curves: {self.folder}"
 
     def table(self) -> list[dict[str, str | None]]:
         """A row a setting, as it is shown."""
@@ -133,7 +140,8 @@ def reproduce(
         f"{experiment}: {config.data.name}, {config.method.name}, {config.federation.cohort} of {config.clients.count}"
     )
     plot_settings(runs, grid.folder / "curves.png", f"{title} clients a round, {seeds} seeds")
-    result = Reproduction(grid.folder, list(settings.values())[-1].privacy.delta, rows)
+    delta = list(settings.values())[-1].privacy.delta
+    result = Reproduction(grid.folder, delta, rows, config.engine.name == "plaintext")
     write_table(grid.folder, "table", markdown(result.table()), [row.as_dict() for row in rows])
     return result
 

@@ -16,10 +16,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from orchestrator.evaluation.figures import metric_names
+from orchestrator.evaluation.group_table import GAPS
 from orchestrator.evaluation.metrics import METRICS, moving_average
 from orchestrator.files import write_atomically
 
-__all__ = ["plot_comparison", "plot_costs", "plot_costs_of_engines", "plot_curves", "plot_settings", "plot_similarity"]
+__all__ = [
+    "plot_comparison",
+    "plot_costs",
+    "plot_costs_of_engines",
+    "plot_curves",
+    "plot_plane",
+    "plot_settings",
+    "plot_similarity",
+]
 
 _LABELS = {
     "accuracy": "validation accuracy",
@@ -31,6 +40,7 @@ _LABELS = {
 _COLOURS = {"plaintext": "#1f4e8c", "embedded": "#d1495b", "mpspdz": "#2a9d5c"}
 _STYLES = {"plaintext": "-", "embedded": "--", "mpspdz": ":"}
 _WINDOW = 20
+_MARKERS = "os^Dv<>PX*hd"
 
 
 def plot_curves(records: Sequence[Mapping[str, Any]], path: Path, title: str) -> None:
@@ -87,6 +97,27 @@ def plot_settings(settings: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]],
                 axis.fill_between(rounds, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
         _finish(axis, _LABELS[metric])
     next(iter(axes.values())).legend(frameon=False, title=f"mean of {_WINDOW} rounds")
+    _save(figure, path, title)
+
+
+def plot_plane(
+    arms: Mapping[str, Mapping[str, Sequence[float | None]]], path: Path, title: str, gaps: Sequence[str] = GAPS
+) -> None:
+    """Utility against each gap, a point an arm, one standard deviation over the seeds; up and left is better.
+
+    Args:
+        arms: by name, the values of each metric, one a seed.
+    """
+    utility = "auc" if all("auc" in values for values in arms.values()) else "accuracy"
+    figure, panels = plt.subplots(1, len(gaps), figsize=(5 * len(gaps), 4.6), sharey=True, layout="constrained")
+    for panel, gap in zip(np.atleast_1d(panels), gaps, strict=True):
+        for k, (name, values) in enumerate(arms.items()):
+            x, y = _gaps(values[gap]), _gaps(values[utility])
+            spread = {f"{axis}err": v.std(ddof=1) if len(v) > 1 else None for axis, v in (("x", x), ("y", y))}
+            panel.errorbar(x.mean(), y.mean(), fmt=_MARKERS[k % len(_MARKERS)], label=name, linewidth=0.8, **spread)
+        _finish(panel, _LABELS[utility].replace("validation", "test"))
+        panel.set_xlabel(_LABELS[gap])
+    np.atleast_1d(panels)[-1].legend(frameon=False, fontsize=8)
     _save(figure, path, title)
 
 

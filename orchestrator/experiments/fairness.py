@@ -1,0 +1,174 @@
+"""What fairness costs and brings: several arms, several seeds, and their differences to FedAvg seed by seed.
+
+Every run is an ordinary training with a run folder of its own; a run's figures are means over its last 20 rounds, on
+the test nodes. Nothing is selected: every arm that was run is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+from scipy.stats import t as student
+
+from orchestrator.config import Config
+from orchestrator.evaluation.figures import metric_names
+from orchestrator.evaluation.group_table import GAPS
+from orchestrator.evaluation.metrics import moving_average
+from orchestrator.experiments.fairness_settings import BASELINE
+from orchestrator.experiments.grid import GridPlan, Observer, run_grid
+from orchestrator.experiments.tables import Spread, markdown, metric, nodes_behind, write_table
+from orchestrator.reports.plots import plot_plane, plot_settings
+
+__all__ = ["Arm", "FairnessComparison", "Paired", "compare_fairness"]
+
+
+class Paired(NamedTuple):
+    """Mean difference to the baseline over the seeds, and its 95 % interval (Student's t, paired by seed).
+
+    Attributes:
+        mean: None where a run leaves a value undefined.
+        low, high: None of fewer than two seeds.
+    """
+
+    mean: float | None
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float | None], baseline: Sequence[float | None]) -> Paired:
+        """Of an arm and the baseline, in the same order of seeds."""
+        differences = [a - b for a, b in zip(values, baseline, strict=True) if a is not None and b is not None]
+        if not differences or len(differences) < len(values):
+            return cls(None, None, None)
+        middle, n = mean(differences), len(differences)
+        if n < 2:
+            return cls(middle, None, None)
+        half = float(student.ppf(0.975, n - 1)) * stdev(differences) / math.sqrt(n)
+        return cls(middle, middle - half, middle + half)
+
+    def __str__(self) -> str:
+        if self.mean is None:
+            return "undefined"
+        return f"{self.mean:+.4f}" + ("" if self.low is None else f" ({self.low:+.4f} to {self.high:+.4f})")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm's figures.
+
+    Attributes:
+        name: of the arm.
+        values: by metric and in the order of the seeds, means over the last 20 rounds; None where undefined.
+        nodes: by gap, the nodes of group 0 and group 1 behind it.
+    """
+
+    name: str
+    values: Mapping[str, tuple[float | None, ...]]
+    nodes: Mapping[str, tuple[int, int] | None]
+
+    @classmethod
+    def of(cls, name: str, runs: Sequence[Sequence[Mapping[str, Any]]]) -> Arm:
+        """From the records of each seed."""
+        last = [run[-1]["test"] for run in runs]
+        names = [n for n in metric_names(last[0]) if n in ("accuracy", "auc", *GAPS)]
+        values = {n: tuple(moving_average([record["test"][n] for record in run])[-1] for run in runs) for n in names}
+        return cls(name, values, {n: nodes_behind(last, n) for n in names})
+
+    def chance(self, gap: str) -> float | None:
+        """What a gap between two equal rates of one half comes to in the mean, for so few nodes: E|N(0, sd)|.
+
+        Half is the rate at which it is largest; no model can be seen to do better on these nodes.
+        """
+        if (nodes := self.nodes.get(gap)) is None or not all(nodes):
+            return None
+        return math.sqrt(2 / math.pi * 0.25 * (1 / nodes[0] + 1 / nodes[1]))
+
+
+@dataclass(frozen=True)
+class FairnessComparison:
+    """Where everything lies, and the arms, of which one is `BASELINE`."""
+
+    folder: Path
+    seeds: int
+    arms: Sequence[Arm]
+
+    @property
+    def baseline(self) -> Arm:
+        return next(arm for arm in self.arms if arm.name == BASELINE)
+
+    def table(self) -> list[dict[str, str | None]]:
+        """A row an arm, as it is shown."""
+        rows = []
+        for arm in self.arms:
+            row: dict[str, str | None] = {"arm": arm.name}
+            for name, values in arm.values.items():
+                row[name] = str(Spread.of(values))
+                other = self.baseline.values[name]
+                row[f"{name} less {BASELINE}'s"] = None if arm is self.baseline else str(Paired.of(values, other))
+            rows.append(row)
+        return rows
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON document of `safegnn reproduce fairness`."""
+        return {"folder": str(self.folder), "seeds": self.seeds, "baseline": BASELINE, "rows": self.rows()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Flat, for a table."""
+        rows = []
+        for arm in self.arms:
+            row: dict[str, Any] = {"arm": arm.name}
+            for name, values in arm.values.items():
+                row[name], row[f"{name}_sd"] = Spread.of(values)
+                paired = Paired.of(values, self.baseline.values[name])
+                row[f"{name}_difference"], row[f"{name}_difference_low"], row[f"{name}_difference_high"] = paired
+                row[f"{name}_by_seed"] = list(values)
+            rows.append(row)
+        return rows
+
+    @property
+    def closing(self) -> str:
+        """What has to be known beside the table."""
+        lines = [f"test nodes, means of the last 20 rounds, {self.seeds} seeds; nothing is selected"]
+        for gap in GAPS:
+            if (floor := self.baseline.chance(gap)) is not None:
+                n0, n1 = self.baseline.nodes[gap] or (0, 0)
+                lines.append(
+                    f"{gap} is of {n0} and {n1} nodes: equal rates of one half differ by {metric(floor)} in the mean"
+                )
+        return "\n".join([*lines, f"table, curves, plane: {self.folder}"])
+
+
+def compare_fairness(
+    experiment: str,
+    config: Config,
+    settings: Mapping[str, Config],
+    seeds: int = 5,
+    *,
+    resume: Path | None = None,
+    observe: Observer = lambda name, seed, result: None,
+    announce: Callable[[str], None] = lambda text: None,
+    started: Callable[[Path], None] = lambda folder: None,
+) -> FairnessComparison:
+    """Train every arm with `seeds` seeds; write `table.md`, `table.csv`, `curves.png` and `plane.png`.
+
+    Arguments as of `reproduction.reproduce`; one of the settings is `BASELINE`.
+
+    Raises:
+        SafeGNNError: as `run_grid`.
+    """
+    plan = GridPlan(experiment, config, settings, seeds)
+    title = f"reproduce-{experiment}-{config.data.name}"
+    grid = run_grid(plan, title, resume=resume, observe=observe, announce=announce, started=started)
+    result = FairnessComparison(grid.folder, seeds, [Arm.of(name, grid.runs(name)) for name in settings])
+    heading = f"{config.data.name}, {config.federation.cohort} of {config.clients.count} clients, {seeds} seeds"
+    plot_settings({name: grid.runs(name) for name in settings}, grid.folder / "curves.png", heading)
+    plot_plane({arm.name: arm.values for arm in result.arms}, grid.folder / "plane.png", heading)
+    text = f"{markdown(result.table())}\n\n{result.closing}"
+    flat = [{k: v for k, v in row.items() if not k.endswith("_by_seed")} for row in result.rows()]
+    write_table(grid.folder, "table", text, flat)
+    return result
