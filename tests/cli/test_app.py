@@ -29,7 +29,7 @@ def test_help_is_no_failure(safegnn, arguments):
     ("command", "text"),
     [
         (("certs",), "Folder to make; it must not exist."),
-        (("reproduce",), "table2 (with figures 4 and 5) or operating-point; none with --resume."),
+        (("reproduce",), "table2 (and figures 4, 5), operating-point or fairness; none with --resume."),
         (("data", "fetch"), "nba, german, pokec-z, pokec-n, cora or citeseer"),
         (("data", "info"), "a preset: demo"),
     ],

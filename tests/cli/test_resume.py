@@ -79,7 +79,7 @@ def test_a_reproduction_goes_on_with_what_it_lacks(safegnn):
     unfinished(folder, "non-private-seed-47")
     assert_refused(safegnn("compare", "--resume", str(folder)), 2, "it is of `safegnn reproduce table2`")
     assert_refused(safegnn("reproduce", "table2", "--resume", str(folder)), 2, "leave the experiment and options out")
-    assert_refused(safegnn("reproduce"), 2, "table2 or operating-point, or --resume FOLDER")
+    assert_refused(safegnn("reproduce"), 2, "table2 or operating-point or fairness, or --resume FOLDER")
     status, out, err = safegnn("reproduce", "--resume", str(folder), "--json")
     assert status == 0 and json.loads(out) == whole and "not as when" not in err
     assert [line for line in err.splitlines() if line.startswith("round")][-1].startswith("round 8/8  non-private")

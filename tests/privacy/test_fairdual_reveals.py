@@ -1,4 +1,4 @@
-"""What FairDual adds to a release: shares that never change, so that whoever knows the cohorts solves for each client's."""
+"""What FairDual adds to a release: shares that never change, for whoever knows the cohorts to solve for."""
 
 from __future__ import annotations
 
