@@ -129,7 +129,7 @@ def _column_table(columns: Mapping[str, Any]) -> Table:
             kinds |= {} if several else {1: "1 (positive)" if role == "label" else "1 (protected)"}
             shown = (
                 f"{', '.join(map(repr, value['values'][:5])) or 'empty'} → {kinds.get(value['code'], value['code'])}: "
-                f"{value['nodes']} nodes"
+                f"{value['nodes']} node{'' if value['nodes'] == 1 else 's'}"
                 for value in described["values"]
             )
             table.add_row(described["column"], role, "\n".join(shown))
