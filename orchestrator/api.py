@@ -81,9 +81,13 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         """The JSON document of ``safegnn train``. Raises RunError where no round was completed."""
-        from orchestrator.reports.run import summarise_run
+        from orchestrator.reports.run import no_epsilon, summarise_run
 
-        return {**summarise_run(RunFolder(self.folder)), "privacy": self.privacy}
+        return {
+            **summarise_run(RunFolder(self.folder)),
+            "privacy": self.privacy,
+            "no_epsilon": no_epsilon(self.settings),
+        }
 
     def figures(self) -> dict[str, Path]:
         """The pictures by name: "curves", "costs", and "similarity" where there is one.

@@ -22,6 +22,9 @@ class Method:
         networks: names of the networks that it can train; none named: all.
         personal: every client has a model of its own, and there is no global one. A test sees that the rule says the
             same; settings and learning know nothing of rules.
+        unaccounted: what clients hear of each other's data besides released models, in words that complete "no epsilon
+            is stated: ..."; other clients' updates depend on a client's data then, and no epsilon holds. Empty:
+            nothing. A method whose clients prepare together has to say it.
     """
 
     client: str
@@ -29,6 +32,7 @@ class Method:
     rule: str | None
     networks: tuple[str, ...] = ()
     personal: bool = False
+    unaccounted: str = ""
 
 
 METHODS: Mapping[str, Method] = {
@@ -60,6 +64,7 @@ METHODS: Mapping[str, Method] = {
         "orchestrator.methods.fedsage.settings:FedSagePlusSettings",
         "fedavg",
         ("sage",),
+        unaccounted="clients exchange gradients without noise before the first round, and train on graphs that follow",
     ),
 }
 

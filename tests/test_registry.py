@@ -50,6 +50,12 @@ def test_settings_are_of_the_class_that_the_client_reads(name):
     assert type(load_config(overrides=settings(name)).method) is settings_class(name)
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_whose_clients_prepare_together_says_that_no_epsilon_counts_it(name):
+    prepares = method_class(name).preparations(load_config(overrides=settings(name))) > 0
+    assert prepares == bool(METHODS[name].unaccounted)
+
+
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.rule])
 def test_rules_get_their_public_parameters_from_the_methods_settings(name):
     """The methods' own, beside what is common to all."""

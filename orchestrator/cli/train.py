@@ -100,9 +100,9 @@ def _print(document: Mapping[str, Any], settings: Config) -> None:
         say(f"data: {note}")
     if (privacy := document["privacy"]) is not None:
         _print_privacy(privacy)
-    elif settings.privacy.noise_multiplier > 0:
-        say("no epsilon is stated: none is proven for these settings, or none was asked for")
-    elif settings.privacy.clip_norm is not None:
+    elif (reason := document["no_epsilon"]) is not None:
+        say(f"no epsilon is stated: {reason}")
+    elif settings.privacy.clip_norm is not None and settings.privacy.noise_multiplier == 0:
         say("privacy.clip_norm without privacy.noise_multiplier: clipping alone protects nothing, and no epsilon holds")
     say(f"run folder: {document['run']}")
 

@@ -21,7 +21,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE, VectorFormat, clip_error
 from orchestrator.privacy.plan import PrivacyPlan, server_stddev
 from orchestrator.privacy.quantile import COUNT_SENSITIVITY
-from orchestrator.privacy.sensitivity import bounds_of, l2_sensitivity, weights_error
+from orchestrator.privacy.sensitivity import BOUNDS, bounds_of, l2_sensitivity, weights_error
 from orchestrator.registry import METHODS
 
 __all__ = ["HIDING_COHORT", "Noise", "RoundPlan", "Terms"]
@@ -101,6 +101,7 @@ class RoundPlan:
         program: what is done with the vectors; one of `mpc_programs.programs.PROGRAMS`.
         protocol: of MP-SPDZ.
         adaptive: whether the clip bound follows a quantile of the norms.
+        unaccounted: what clients hear of each other besides the rounds; see `registry.Method`.
     """
 
     parameters: RoundParameters | None
@@ -114,6 +115,7 @@ class RoundPlan:
     program: str = "assisted"
     protocol: Literal["semi2k", "dealer-ring"] = "semi2k"
     adaptive: bool = False
+    unaccounted: str = ""
 
     @classmethod
     def of(cls, config: Config) -> RoundPlan:
@@ -144,6 +146,7 @@ class RoundPlan:
             program=chosen.program,
             protocol=chosen.protocol,
             adaptive=privacy.clip == "quantile",
+            unaccounted=METHODS[config.method.name].unaccounted,
         )
         if plan.parameters is not None:
             plan.privacy, plan.terms  # noqa: B018 - what cannot be accounted for, or does not fit, is refused here
@@ -189,25 +192,37 @@ class RoundPlan:
         return Terms(self.clip_norm, self._stddev, count_stddev)
 
     @cached_property
+    def unproven(self) -> str | None:
+        """Why no epsilon is stated in spite of noise, as in "no epsilon is stated: ..."; None where one is."""
+        if self.noise.accountant is None:
+            return "none was asked for (privacy.accountant)"
+        if self.sampling not in _SAMPLERS:
+            return f"no accountant is valid for federation.sampling = {self.sampling}"
+        if self.unaccounted:
+            return f"{self.unaccounted} (method.name)"
+        if self.rule.rule not in BOUNDS:
+            return f"the rule {self.rule.rule} declares no bounds of its weights"
+        if not self._proven:
+            return "none is proven for MP-SPDZ's arithmetic and for engine.program = faithful"
+        return None
+
+    @cached_property
     def privacy(self) -> PrivacyPlan | None:
-        """What the run may claim; None without noise, without an accountant, or where none is valid for what is run.
+        """What the run may claim; None without noise, and where `unproven` says why.
 
         Raises:
             ConfigError: the noise is too fine for the ring's grid, the budget does not allow a single round, or nothing
                 can watch over it.
         """
-        noise, sampler = self.noise, _SAMPLERS.get(self.sampling)
-        if noise.multiplier == 0 or noise.accountant is None or sampler is None:
+        noise = self.noise
+        if noise.multiplier == 0:
             return None
-        if not self._proven:
+        if self.unproven is not None or noise.accountant is None:
             if noise.budget is not None:
-                raise ConfigError(
-                    "privacy.epsilon_budget: no epsilon is proven for MP-SPDZ's arithmetic and for engine.program = "
-                    "faithful; choose engine.name = embedded with another program"
-                )
+                raise ConfigError(f"privacy.epsilon_budget: no epsilon can be stated: {self.unproven}")
             return None
         plan = PrivacyPlan(
-            sampler=sampler,
+            sampler=_SAMPLERS[self.sampling],
             clients=self.clients,
             cohort=self.rule.cohort,
             noise_multiplier=noise.multiplier,

@@ -112,6 +112,8 @@ def train(
                 engine.start(checkpoint.parameters)
                 if warning := _small_cohort(plan):
                     announce(warning)
+                if plan.noise.multiplier > 0 and plan.unproven is not None:
+                    announce(f"no epsilon is stated: {plan.unproven}")
                 evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations, clients)
                 rounds = _Rounds(config, plan, folder, pool, engine, evaluation, budget, checkpoint, audit)
                 rounds.prepare_clients(len(clients), announce)
@@ -169,6 +171,11 @@ class _Rounds:
         if self._checkpoint.states:
             self._pool.restore(self._checkpoint.states)
         elif steps := method_class(self._config.method.name).preparations(self._config):
+            if self._plan.privacy is not None:
+                raise ConfigError(
+                    f"method.name = {self._config.method.name}: its clients prepare together, which no epsilon counts; "
+                    "its entry in orchestrator/registry.py has to say so (unaccounted)"
+                )
             started, sent = time.perf_counter(), 0
             for step in range(steps):
                 sent += self._pool.prepare_together(step)

@@ -37,9 +37,9 @@ def _table2(config: Config) -> dict[str, Config]:
 
 def _operating_point(config: Config) -> dict[str, Config]:
     """The same training with neither clip nor noise, and clipped with the noise that keeps epsilon at 8, 4, 2 and 1."""
-    plan = RoundPlan.of(config.changed(privacy={"noise_multiplier": 1.0})).privacy
-    if plan is None:
-        raise ConfigError("federation.sampling: no accountant is valid for it; expected distinct or poisson")
+    rounds = RoundPlan.of(config.changed(privacy={"noise_multiplier": 1.0, "epsilon_budget": None}))
+    if (plan := rounds.privacy) is None:
+        raise ConfigError(f"operating-point: no epsilon can be stated: {rounds.unproven}")
     settings = {"non-private": config.changed(privacy=_NON_PRIVATE)}
     for target in _TARGETS:
         sigma = calibrate(plan, config.federation.rounds, target).noise_multiplier

@@ -6,13 +6,15 @@ the integers that the servers compute, not only for real numbers: the error of e
 the numbers of the equations below, are in docs/privacy.md; tests/privacy/test_sensitivity.py searches for violations.
 
     mode              rule    sampler  neighbours   bound / C in exact arithmetic
-    worst_case        any     any      either       2, for any weights that sum to at most one (SaFeGNN, lemma 3)
+    worst_case        any     any      either       2 `total`, 2 for weights that sum to one (SaFeGNN, lemma 3)
     bounded_weights   fedavg  fixed    replace-one  2/q
     bounded_weights   fedavg  poisson  add/remove   1/m
     bounded_weights   f2gnn   fixed    replace-one  `replacement_bound`
     bounded_weights   f2gnn   poisson  add/remove   `FixedDenominator.largest_weight` (mpc_programs)
 
-q is the size of a cohort, m the expected one, C the clip norm. An ulp is 2^-32, the unit of every scalar on shares.
+A rule declares its bounds in `BOUNDS`; tests/privacy/test_declared_bounds.py attacks the declarations of all rules. One
+without any has noise for weights that sum to one, and no guarantee. q is the size of a cohort, m the expected one, C
+the clip norm. An ulp is 2^-32, the unit of every scalar on shares.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NoReturn
 
 import numpy as np
 
@@ -75,22 +77,33 @@ def l2_sensitivity(
         raise ValueError("Expected fixed denominators exactly for Poisson cohorts with bounded weights.")
     least = q if least_cohort is None or sampler == "poisson" else max(1, least_cohort)
     if mode == "worst_case" or (sampler == "fixed" and (bounds_of(parameters).coupled or least < q)):
-        exact = 2.0 if mode == "worst_case" else bounds_of(parameters).replaced(parameters, least)
+        # A rule that declares nothing has the noise of weights that sum to one, and nothing is claimed for it.
+        total = BOUNDS[parameters.rule].total if parameters.rule in BOUNDS else 1.0
+        exact = 2.0 * total if mode == "worst_case" else bounds_of(parameters).replaced(parameters, least)
         # Every weight depends on every client, so in both worlds all q factors have errors of their own.
         # docs/privacy.md, (8): the weights' errors meet clipped updates, those of clip factors and products any.
         most = largest_cohort or q
-        return clip_norm * (exact + 2 * weights_error(parameters, most)) + limit * 2 * (clip_error(most) + most * cut)
+        errors = clip_norm * 2 * weights_error(parameters, most)
+        return clip_norm * exact + errors + limit * 2 * (clip_error(most, total) + most * cut)
     # Here a client's factor depends on that client alone, so the others' errors cancel (docs/privacy.md, (9)).
     largest, error = bounds_of(parameters).own(parameters)
     one = clip_norm * (largest + error) + limit * (clip_error(1, largest) + cut)
     return one if sampler == "poisson" else 2 * one
 
 
+def _unknown(parameters: RoundParameters, *_: int) -> NoReturn:
+    raise ConfigError(f"privacy.sensitivity = bounded_weights: no bound is known for method.name {parameters.rule}")
+
+
 @dataclass(frozen=True)
 class WeightBounds:
     """What is proven of a rule's weights; `BOUNDS` has those of each rule that has any.
 
+    `worst_case` needs `total` alone; what is left out of the rest makes `bounded_weights` a ConfigError.
+
     Attributes:
+        total: the most that the sizes of a round's weights sum to, whoever takes part; without
+            `RoundParameters.expected`.
         coupled: whether a client's weight depends on what others of a cohort of fixed size say.
         replaced: bound on ||sum gamma_i u_i - sum gamma'_i u'_i|| / C, where one client is replaced in a cohort of
             which at least so many clients are left; given the round's public side and that number.
@@ -99,16 +112,15 @@ class WeightBounds:
             fault.
     """
 
-    coupled: bool
-    replaced: Callable[[RoundParameters, int], float]
-    own: Callable[[RoundParameters], tuple[float, float]]
+    total: float
+    coupled: bool = True
+    replaced: Callable[[RoundParameters, int], float] = _unknown
+    own: Callable[[RoundParameters], tuple[float, float]] = _unknown
 
 
 def bounds_of(parameters: RoundParameters) -> WeightBounds:
     """Those of the round's rule. Raises ConfigError where nothing is proven of it."""
-    if parameters.rule not in BOUNDS:
-        raise ConfigError(f"privacy.sensitivity = bounded_weights: no bound is known for method.name {parameters.rule}")
-    return BOUNDS[parameters.rule]
+    return BOUNDS[parameters.rule] if parameters.rule in BOUNDS else _unknown(parameters)
 
 
 @lru_cache(maxsize=64)
@@ -196,10 +208,10 @@ def weights_error(parameters: RoundParameters, cohort: int | None = None) -> flo
 
 
 BOUNDS = {
-    "f2gnn": WeightBounds(True, dropout_bound, fixed_weight),
-    "fedavg": WeightBounds(False, lambda p, least: 2.0 / least, lambda p: (1.0 / (p.expected or p.cohort), _ULP)),
+    "f2gnn": WeightBounds(1.0, True, dropout_bound, fixed_weight),
+    "fedavg": WeightBounds(1.0, False, lambda p, least: 2.0 / least, lambda p: (1.0 / (p.expected or p.cohort), _ULP)),
 }
-"""By rule. One that is missing has a sensitivity with `worst_case` alone: what any weights have that sum to one."""
+"""By rule. For one that is missing no epsilon is stated."""
 
 
 def _inner(q: int, width: float) -> float:

@@ -17,7 +17,7 @@ from orchestrator.privacy.accountant import ACCOUNTANTS
 from orchestrator.privacy.budget import Budget
 from orchestrator.reports.plots import plot_costs, plot_curves
 
-__all__ = ["draw_run", "privacy_report", "summarise_run"]
+__all__ = ["draw_run", "no_epsilon", "privacy_report", "summarise_run"]
 
 _MASKS = {"validation": "val", "test": "test"}
 
@@ -63,6 +63,12 @@ def _rounds(folder: RunFolder) -> tuple[list[dict[str, Any]], list[dict[str, flo
     if not records or not costs:
         raise RunError(f"{folder.path}: no round was completed")
     return records, costs
+
+
+def no_epsilon(config: Config) -> str | None:
+    """Why a run with noise states no epsilon; None where it does, and without noise."""
+    plan = RoundPlan.of(config)
+    return None if plan.noise.multiplier == 0 else plan.unproven
 
 
 def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:

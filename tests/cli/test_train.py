@@ -114,6 +114,14 @@ def test_train_states_epsilon_with_all_that_belongs_to_it(safegnn):
     assert 1 <= document["rounds"] < 9 and document["privacy"]["stopped"]
 
 
+def test_train_says_why_no_epsilon_is_stated(safegnn):
+    options = [*SETTINGS, "--set", "federation={rounds: 1, sampling: with_replacement}"]
+    noise = ["--set", "privacy={clip_norm: 0.5, noise_multiplier: 2}"]
+    status, out, err = safegnn("train", *options, *noise)
+    said = "no epsilon is stated: no accountant is valid for federation.sampling = with_replacement"
+    assert status == 0 and said in out.splitlines() and said in err
+
+
 def test_a_port_in_use_is_one_line_that_names_it(safegnn):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

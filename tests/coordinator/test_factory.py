@@ -170,7 +170,7 @@ def test_no_epsilon_is_stated_for_arithmetic_that_the_proof_does_not_cover(chose
     assert RoundPlan.of(load_config(overrides=noisy)).privacy is not None
     assert RoundPlan.of(load_config(overrides=[*noisy, "engine.program=scalar-first"])).privacy is not None
     assert RoundPlan.of(load_config(overrides=[*noisy, chosen])).privacy is None
-    with pytest.raises(ConfigError, match=r"^privacy\.epsilon_budget: no epsilon is proven"):
+    with pytest.raises(ConfigError, match=r"^privacy\.epsilon_budget: no epsilon can be stated: none is proven"):
         RoundPlan.of(load_config(overrides=[*noisy, chosen, "privacy.epsilon_budget=50"]))
 
 

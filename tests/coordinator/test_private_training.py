@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -17,7 +18,8 @@ from orchestrator.models import create_network
 from orchestrator.models.trained import load_model
 from orchestrator.privacy.budget import Budget
 from orchestrator.privacy.plan import PrivacyPlan
-from orchestrator.reports.run import privacy_report
+from orchestrator.registry import METHODS
+from orchestrator.reports.run import no_epsilon, privacy_report
 from tests.training_runs import Crash, CrashingFolder, crash_after, run
 
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
@@ -88,6 +90,33 @@ def test_no_epsilon_is_stated_where_none_is_valid(tiny, tmp_path, overrides):
     assert epsilons(folder) == [None, None]
     assert privacy_report(folder, config) is None
     assert folder.load_privacy() is None
+
+
+SAGE_PLUS = (
+    "method.name=fedsage+",
+    "model.name=sage",
+    "method.generator={encoder_hidden: 4, latent: 3, widths: [4, 6], local_epochs: 1, exchanges: 1}",
+)
+
+
+def test_of_clients_that_exchange_gradients_first_no_epsilon_is_stated_and_why(tiny, tmp_path):
+    """FedSage+: what they exchange has no noise, and everybody's mended graph follows from everybody's data."""
+    config, said = tiny(tmp_path, *SAGE_PLUS, NOISY + "}", "federation.rounds=1"), []
+    folder, results = run(config, announce=said.append)
+    assert epsilons(folder) == [None] == [result.epsilon for result in results]
+    assert privacy_report(folder, config) is None and folder.load_privacy() is None
+    reason = "clients exchange gradients without noise before the first round"
+    assert no_epsilon(config).startswith(reason)
+    assert [line for line in said if line.startswith(f"no epsilon is stated: {reason}")]
+    with pytest.raises(ConfigError, match=rf"^privacy\.epsilon_budget: no epsilon can be stated: {reason}"):
+        run(tiny(tmp_path, *SAGE_PLUS, NOISY + ", epsilon_budget: 50}"))
+    assert no_epsilon(tiny(tmp_path, NOISY + "}")) is None is no_epsilon(tiny(tmp_path, *SAGE_PLUS))
+
+
+def test_a_method_that_prepares_and_does_not_say_so_is_refused(tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "fedsage+", replace(METHODS["fedsage+"], unaccounted=""))
+    with pytest.raises(ConfigError, match=r"its clients prepare together, which no epsilon counts"):
+        run(tiny(tmp_path, *SAGE_PLUS, NOISY + "}"))
 
 
 def test_training_stops_before_the_budget_is_exceeded_and_leaves_a_whole_run(tiny, tmp_path):
