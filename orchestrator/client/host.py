@@ -24,6 +24,7 @@ from orchestrator.errors import ConfigError, PeerLostError, RunError, SafeGNNErr
 from orchestrator.files import read_arrays, write_atomically
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import LocalMethod, method_class
+from orchestrator.seeding import derived_seed
 from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.message import Place
 
@@ -55,6 +56,8 @@ def single_threaded() -> None:
 class Clients(dict[int, Any]):
     """The clients of a process, each made when it is first asked for; what scaling is left to it is done then.
 
+    In a run with noise each has a seed of its own, which does not tell the one that the process was given.
+
     Attributes:
         config: the whole configuration.
     """
@@ -67,7 +70,10 @@ class Clients(dict[int, Any]):
         self._keypairs: dict[int, Keypair] = {}
 
     def __missing__(self, client: int) -> Any:
-        self[client] = self._method(self._graphs[client].scaled_to_train(), self.config, client)
+        own = self.config
+        if own.privacy.noise_multiplier > 0:
+            own = own.model_copy(update={"seed": derived_seed(own.seed, "client", client)})
+        self[client] = self._method(self._graphs[client].scaled_to_train(), own, client)
         return self[client]
 
     def keypair(self, client: int) -> Keypair:

@@ -49,7 +49,7 @@ class Config(Section):
         ge=0,
         lt=2**63,
         description="what all reproducible randomness derives from: graph, split, clients, cohorts, training; secrets, "
-        "masks and the noise of privacy do not. Whoever knows it knows every cohort",
+        "masks and the noise of privacy do not, nor with that noise cohorts and training",
     )
     data: DataConfig = DataConfig()
     clients: ClientsConfig = ClientsConfig()

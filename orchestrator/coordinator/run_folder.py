@@ -6,6 +6,7 @@
     checkpoint/state.npz            round, released model, clip bound, and which client file counts
     checkpoint/client-7-round-12.npz
     checkpoint/privacy.json         what has been released so far, written before each release
+    checkpoint/secret.key           of a run with noise: from which its cohorts and its clients' seeds follow
 
 A file that replaces another is written beside it, flushed to the disk and renamed, so a crash or a full disk leaves
 the last good one. Lines of rounds after the checkpoint are dropped on resume, also one that a crash cut short. One
@@ -14,9 +15,8 @@ process writes at a time, which holds `RunFolder.lock`; anyone may read meanwhil
 The order of a round: it is charged in `privacy.json`, its result is released, its lines are appended, what the next
 checkpoint needs is written, the checkpoint replaced. What a crash leaves out is done again, and charged again.
 
-Folder and files are their owner's alone (modes 0700 and 0600): every cohort follows from the seed in `config.yaml`, and
-the checkpoint holds the simulated clients' own models. TensorBoard's logs, and the table of methods compared, are
-protected by the folder only.
+Folder and files are their owner's alone (modes 0700 and 0600): the checkpoint says who took part, and holds the
+simulated clients' own models. TensorBoard's logs, and the table of methods compared, are protected by the folder only.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ import numpy as np
 
 import mpc_programs
 from orchestrator.config import Config, load_config
+from orchestrator.coordinator.cohorts import kept_key
 from orchestrator.coordinator.inputs import Inputs, check_settings
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.files import private, read_arrays, write_atomically
@@ -49,6 +50,7 @@ __all__ = ["Checkpoint", "RunFolder"]
 
 _LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography", "dp-accounting", "opendp")
 _PRIVACY = "privacy.json"
+_SECRET = "secret.key"
 _PREPARATION = "preparation.json"
 _INPUTS = "inputs.json"
 _ENVIRONMENT = "environment.json"
@@ -337,6 +339,16 @@ class RunFolder:
     def load_privacy(self) -> dict[str, Any] | None:
         """What `save_privacy` wrote last; None if nothing was released. Raises RunError for a damaged file."""
         return self._read_json(f"checkpoint/{_PRIVACY}")
+
+    def cohort_seed(self, config: Config) -> int | bytes:
+        """What cohorts and clients' seeds follow from; see `cohorts`. Of a run with noise a key, drawn when it begins.
+
+        Raises:
+            RunError: the key of a run that began is missing or damaged.
+        """
+        if config.privacy.noise_multiplier == 0:
+            return config.seed
+        return kept_key(self.state_dir / _SECRET, new=not self.begun)
 
     def _truncate(self, rounds: int) -> None:
         """Keep the lines of the first `rounds` rounds; a last line cut short by a crash goes too."""

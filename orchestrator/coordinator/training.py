@@ -14,7 +14,7 @@ from orchestrator.config import Config
 from orchestrator.coordinator.audit import audit as audit_round
 from orchestrator.coordinator.audit import auditor
 from orchestrator.coordinator.client_pool import ClientPool, Trained
-from orchestrator.coordinator.cohorts import sample_cohort
+from orchestrator.coordinator.cohorts import clients_config, fingerprint, sample_cohort
 from orchestrator.coordinator.engine import Aggregation, Engine, too_few
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.inputs import Inputs
@@ -90,8 +90,9 @@ def train(
         network = create_network(graph.num_features, graph.classes, config.model)
         if differing := folder.settle(Inputs.of(config, graph, clients, network)):
             announce(f"not as when the run began: {'; '.join(differing)}")
+        seed = folder.cohort_seed(config)
         checkpoint = folder.load() if resume else None
-        budget = _budget(plan, folder, 0 if checkpoint is None else checkpoint.round, resume)
+        budget = _budget(plan, folder, seed, 0 if checkpoint is None else checkpoint.round, resume)
         beside = method_class(config.method.name).beside(config)
         start = np.concatenate([network.initial_parameters(config.seed), beside])
         checkpoint = checkpoint or Checkpoint(0, start, {})
@@ -108,14 +109,14 @@ def train(
         personal = METHODS[config.method.name].personal
         if _goes_on(config, budget, checkpoint.round + 1) or (personal and not folder.has_models):
             folder.drop_results()
-            with ClientPool(clients, config) as pool, engine or create_engine(config) as engine:
+            with ClientPool(clients, clients_config(config, seed)) as pool, engine or create_engine(config) as engine:
                 engine.start(checkpoint.parameters)
                 if warning := _small_cohort(plan):
                     announce(warning)
                 if plan.noise.multiplier > 0 and plan.unproven is not None:
                     announce(f"no epsilon is stated: {plan.unproven}")
                 evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations, clients)
-                rounds = _Rounds(config, plan, folder, pool, engine, evaluation, budget, checkpoint, audit)
+                rounds = _Rounds(config, plan, folder, pool, engine, evaluation, budget, checkpoint, audit, seed)
                 rounds.prepare_clients(len(clients), announce)
                 rounds.begin()
                 while rounds.cohort is not None:
@@ -159,10 +160,11 @@ class _Rounds:
         budget: Budget | None,
         checkpoint: Checkpoint,
         audit: bool,
+        seed: int | bytes,
     ) -> None:
         self._config, self._plan, self._folder, self._pool = config, plan, folder, pool
         self._engine, self._evaluation, self._budget, self._audited = engine, evaluation, budget, audit
-        self._checkpoint, self._unsaved = checkpoint, set[int]()
+        self._checkpoint, self._unsaved, self._seed = checkpoint, set[int](), seed
         self.number, self.model, self.clip_norm = checkpoint.round + 1, checkpoint.parameters, checkpoint.clip_norm
         self.cohort: list[int] | None = None
 
@@ -191,7 +193,7 @@ class _Rounds:
         number, federation = self.number, self._config.federation
         self.cohort = None
         if _goes_on(self._config, self._budget, number):
-            self.cohort = sample_cohort(federation, self._config.clients.count, self._config.seed, number)
+            self.cohort = sample_cohort(federation, self._config.clients.count, self._seed, number)
             self._engine.prepare(number, len(self.cohort), self._plan.at(self.clip_norm).terms)
 
     def play(self, cohort: list[int]) -> RoundResult:
@@ -292,7 +294,7 @@ def _small_cohort(plan: RoundPlan) -> str | None:
     return f"{size} without differential privacy: each member can learn much about the others; see README, Limits"
 
 
-def _budget(plan: RoundPlan, folder: RunFolder, completed: int, resume: bool) -> Budget | None:
+def _budget(plan: RoundPlan, folder: RunFolder, seed: int | bytes, completed: int, resume: bool) -> Budget | None:
     """What has been released so far; None where no epsilon can be stated.
 
     Raises:
@@ -300,7 +302,7 @@ def _budget(plan: RoundPlan, folder: RunFolder, completed: int, resume: bool) ->
     """
     if plan.privacy is None:
         return None
-    budget = Budget(plan.privacy, plan.noise.budget)
+    budget = Budget(plan.privacy, plan.noise.budget, fingerprint(seed, plan.digest))
     state = folder.load_privacy() if resume else None
     if state is not None:
         budget.restore(state)

@@ -23,9 +23,12 @@ __all__ = ["Budget"]
 class Budget:
     """Charges rounds to an accountant of the plan's kind, from an outsider's view."""
 
-    def __init__(self, plan: PrivacyPlan, limit: float | None = None) -> None:
-        """Args: limit: the largest epsilon that may be reached; None for no limit."""
-        self.plan = plan
+    def __init__(self, plan: PrivacyPlan, limit: float | None = None, run: str = "") -> None:
+        """Args:
+        limit: the largest epsilon that may be reached; None for no limit.
+        run: tells apart runs that the plan does not; state of one is no state of another.
+        """
+        self.plan, self._run = plan, run
         self.limit = math.inf if limit is None else limit
         self._attempts: list[int] = []
         """How often each round was released, from round 1 on."""
@@ -120,4 +123,6 @@ class Budget:
             "multiplier": plan.effective_multiplier,
             "accountant": plan.accountant,
             "delta": plan.delta,
+            "noise": plan.noise,
+            "run": self._run,
         }

@@ -17,7 +17,7 @@ Formal guarantees (docs/privacy.md has the proofs and sources):
 * Another client knows its own part in every round. Given that, the others are a fixed-size sample of q or q-1 among
   n-1: it is accounted at q of n-1. Poisson samples are independent: it learns nothing about the others.
 
-Sampling hides nobody from whoever knows the run's seed.
+Sampling hides nobody from whoever has the key that cohorts follow from (orchestrator/coordinator/cohorts.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from orchestrator.config import Config
-from orchestrator.coordinator.cohorts import sample_cohort
+from orchestrator.coordinator.cohorts import fingerprint, sample_cohort
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import RunError
@@ -84,16 +84,17 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
     """
     records = folder.records()
     clip_norm = records[-1]["clip_norm"] if records else None
-    plan = RoundPlan.of(config).at(clip_norm).privacy if records else None
+    rounds = RoundPlan.of(config)
+    plan = rounds.at(clip_norm).privacy if records else None
     if plan is None:
         return None
     state = folder.load_privacy()
     if state is None:
         raise RunError(f"{folder.path}: holds no account of what it released")
-    budget = Budget(plan, config.privacy.epsilon_budget).restore(state)
-    drawn = Counter[int]()
+    drawn, seed = Counter[int](), folder.cohort_seed(config)
+    budget = Budget(plan, config.privacy.epsilon_budget, fingerprint(seed, rounds.digest)).restore(state)
     for number in range(1, budget.last + 1):
-        drawn.update(sample_cohort(config.federation, config.clients.count, config.seed, number))
+        drawn.update(sample_cohort(config.federation, config.clients.count, seed, number))
     most, last = max(drawn.values(), default=0), records[-1]["round"]
     stopped = budget.refusal(last + 1) if last < config.federation.rounds and not budget.allows(last + 1) else None
     return {

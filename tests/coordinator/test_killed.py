@@ -97,13 +97,14 @@ def watched(tiny, tmp_path_factory):
 def test_a_round_is_charged_then_released_then_recorded_then_kept(watched):
     _, events, _ = watched
     told = [event for event in events if event != "flushed"]
-    assert told[:2] == ["replaced .lock-holder", "replaced inputs.json"] and told[-1] == "replaced model.pt"
+    assert told[:3] == ["replaced .lock-holder", "replaced inputs.json", "replaced secret.key"]
+    assert told[-1] == "replaced model.pt"
     appended = [f"appended {name}" for name in ("metrics.jsonl", "metrics.csv", "costs.csv")]
     rounds = [
         ["replaced privacy.json", f"released {number}", *appended, "replaced state.npz"]
         for number in range(1, ROUNDS + 1)
     ]
-    assert told[2:-1] == [event for one in rounds for event in one]
+    assert told[3:-1] == [event for one in rounds for event in one]
     for place, event in enumerate(events):
         if event.startswith("released"):  # the file before it got its name, the name after that
             assert events[place - 3 : place] == ["flushed", "replaced privacy.json", "flushed"]
@@ -111,7 +112,7 @@ def test_a_round_is_charged_then_released_then_recorded_then_kept(watched):
 
 def test_whatever_a_kill_leaves_goes_on_to_the_same_run_and_pays_for_every_release(watched):
     config, _, steps = watched
-    assert len(steps) == 3 + 6 * ROUNDS
+    assert len(steps) == 4 + 6 * ROUNDS
     for event, copy, before in steps:
         folder, released = RunFolder(copy), list(before)
         train(config, folder, resume=True, engine=counting(config, released))

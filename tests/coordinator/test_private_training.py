@@ -186,7 +186,8 @@ def test_a_round_is_paid_for_before_its_result_exists(tiny, tmp_path, moment):
     with pytest.raises(Crash):
         train(config, folder, engine=engine)
     assert len(folder.records()) == 1
-    assert Budget(plan).restore(folder.load_privacy()).epsilon == plan.epsilon(2)
+    charged = folder.load_privacy()
+    assert Budget(plan, run=charged["plan"]["run"]).restore(charged).epsilon == plan.epsilon(2)
     train(config, folder, resume=True)
     repeated = plan.new_accountant().compose(plan.release()).compose(plan.release(attempts=2))
     assert epsilons(folder)[1] == repeated.epsilon(plan.delta) > plan.epsilon(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -105,10 +106,32 @@ def test_other_states_are_refused_in_one_line(changes):
     assert "\n" not in str(caught.value)
 
 
-def test_a_state_of_another_plan_is_refused():
-    other = PrivacyPlan("fixed", 30, 3, 2.0, 1e-3)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"noise_multiplier": 2.0},
+        {"noise": "split"},
+        {"delta": 1e-5},
+        {"cohort": 4},
+        {"clients": 31},
+        {"sampler": "poisson"},
+        {"accountant": "paper"},
+        {"bit_noise_multiplier": 5.0},
+    ],
+)
+def test_a_state_of_another_plan_is_refused(changes):
     with pytest.raises(RunError, match="counted for other settings"):
-        Budget(other).restore(charged(5).state())
+        Budget(replace(PLAN, **changes)).restore(charged(5).state())
+
+
+def test_a_state_of_another_run_is_refused():
+    state = Budget(PLAN, run="one").state()
+    assert Budget(PLAN, run="one").restore(state).last == 0
+    with pytest.raises(RunError, match="counted for other settings"):
+        Budget(PLAN, run="another").restore(state)
+
+
+def test_a_damaged_state_is_refused():
     with pytest.raises(RunError, match="damaged"):
         Budget(PLAN).restore({})
 
