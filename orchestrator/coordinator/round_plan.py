@@ -102,6 +102,7 @@ class RoundPlan:
         protocol: of MP-SPDZ.
         adaptive: whether the clip bound follows a quantile of the norms.
         unaccounted: what clients hear of each other besides the rounds; see `registry.Method`.
+        stateful: whether anything stays with a client between its rounds.
     """
 
     parameters: RoundParameters | None
@@ -116,6 +117,7 @@ class RoundPlan:
     protocol: Literal["semi2k", "dealer-ring"] = "semi2k"
     adaptive: bool = False
     unaccounted: str = ""
+    stateful: bool = False
 
     @classmethod
     def of(cls, config: Config) -> RoundPlan:
@@ -147,6 +149,7 @@ class RoundPlan:
             protocol=chosen.protocol,
             adaptive=privacy.clip == "quantile",
             unaccounted=METHODS[config.method.name].unaccounted,
+            stateful=getattr(config.method, "keeps_state", True),  # unless a method says that nothing does
         )
         if plan.parameters is not None:
             plan.privacy, plan.terms  # noqa: B018 - what cannot be accounted for, or does not fit, is refused here
@@ -231,6 +234,7 @@ class RoundPlan:
             noise=noise.servers,
             sensitivity=self.sensitivity,
             bit_noise_multiplier=noise.count_multiplier,
+            amplified=not (self.stateful and _SAMPLERS[self.sampling] == "fixed"),
         )
         if math.ldexp(plan.server_stddev, self.vectors.model_bits) < 2.0**_FINEST_NOISE_BITS:
             raise ConfigError(

@@ -115,6 +115,11 @@ def train(
                     announce(warning)
                 if plan.noise.multiplier > 0 and plan.unproven is not None:
                     announce(f"no epsilon is stated: {plan.unproven}")
+                if plan.privacy is not None and not plan.privacy.amplified and plan.rule.cohort < plan.clients:
+                    announce(
+                        "clients keep state, so that epsilon counts on no sampling of cohorts of fixed size: it is "
+                        "smaller with method.stateful = false or federation.sampling = poisson"
+                    )
                 evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations, clients)
                 rounds = _Rounds(config, plan, folder, pool, engine, evaluation, budget, checkpoint, audit, seed)
                 rounds.prepare_clients(len(clients), announce)

@@ -124,5 +124,6 @@ class Budget:
             "accountant": plan.accountant,
             "delta": plan.delta,
             "noise": plan.noise,
+            "amplified": plan.amplified,
             "run": self._run,
         }

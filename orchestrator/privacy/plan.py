@@ -16,6 +16,7 @@ Formal guarantees (docs/privacy.md has the proofs and sources):
   an outsider is accounted at sigma, a server at sigma/sqrt(2).
 * Another client knows its own part in every round. Given that, the others are a fixed-size sample of q or q-1 among
   n-1: it is accounted at q of n-1. Poisson samples are independent: it learns nothing about the others.
+* Where cohorts are of fixed size and clients keep state, sampling is counted on by nobody (`PrivacyPlan.amplified`).
 
 Sampling hides nobody from whoever has the key that cohorts follow from (orchestrator/coordinator/cohorts.py).
 """
@@ -73,6 +74,8 @@ class PrivacyPlan:
         sensitivity: absolute L2 sensitivity under the sampler's adjacency; see `orchestrator.privacy.sensitivity`.
         bit_noise_multiplier: where a round also releases a noisy count of bits, for the adaptive clip bound: its noise
             relative to the count's sensitivity, per server as for the aggregate; None where it does not.
+        amplified: whether sampling may be counted on. With "fixed" cohorts of clients that keep state it may not: what
+            others train tells in later rounds who took part before. Everybody's view is then accounted as a server's.
 
     Raises:
         ConfigError: on construction, with one line that names the value at fault.
@@ -87,6 +90,7 @@ class PrivacyPlan:
     noise: Literal["each_full", "split"] = "each_full"
     sensitivity: float = 1.0
     bit_noise_multiplier: float | None = None
+    amplified: bool = True
 
     def __post_init__(self) -> None:
         if self.sampler not in SAMPLERS:
@@ -148,8 +152,9 @@ class PrivacyPlan:
                 repeated after a crash. They are one mechanism with 1/sqrt(attempts) of the noise, on one sample.
         """
         sigma = self.effective_multiplier / math.sqrt(attempts)
-        if view == "server":
-            sigma = sigma if self.noise == "each_full" else sigma / math.sqrt(2.0)
+        if view == "server" and self.noise == "split":
+            sigma /= math.sqrt(2.0)
+        if view == "server" or not self.amplified:
             return Release("known", self.clients, self.cohort, sigma)
         others = self.clients - 1 if view == "client" and self.sampler == "fixed" else self.clients
         return Release(self.sampler, max(1, others), self.cohort, sigma)

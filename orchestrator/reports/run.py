@@ -104,6 +104,7 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
         "adjacency": plan.adjacency,
         "accountant": plan.accountant,
         "conversion": ACCOUNTANTS[plan.accountant].conversion,
+        "amplified": plan.amplified,
         "noise": plan.noise,
         "noise_multiplier": plan.noise_multiplier,
         "bit_noise_multiplier": plan.bit_noise_multiplier,

@@ -93,7 +93,7 @@ def test_a_local_model_has_gaps_and_one_round_no_means(safegnn):
 
 def test_train_states_epsilon_with_all_that_belongs_to_it(safegnn):
     noise = ["--set", "privacy={clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3, epsilon_budget: 4.5}"]
-    rounds = ["--set", "federation.rounds=9"]
+    rounds = ["--set", "federation.rounds=9", "--set", "method.stateful=false"]
     status, out, err = safegnn("train", *SETTINGS, *noise, *rounds)
     assert status == 0
     said = [line for line in out.splitlines() if "epsilon" in line]

@@ -183,7 +183,7 @@ def test_the_checkpoint_of_another_run_is_refused(tiny, interrupted, copy, tmp_p
 def test_an_extended_run_equals_a_long_one_also_in_epsilon(tiny, tmp_path, moment):
     noisy = "privacy={clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3}"
     config = tiny(tmp_path, "federation.rounds=2", "engine.client_processes=1", noisy)
-    folder, plan = RunFolder.create(config), PrivacyPlan("fixed", 6, 3, 2.0, 1e-3)
+    folder, plan = RunFolder.create(config), PrivacyPlan("fixed", 6, 3, 2.0, 1e-3, amplified=False)
     if moment == "finished":
         train(config, folder)
     else:
@@ -221,7 +221,7 @@ def test_an_extension_that_is_interrupted_leaves_no_model_of_fewer_rounds(tiny, 
 
 
 def test_beyond_its_budget_a_run_is_not_extended(tiny, tmp_path):
-    plan = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3)
+    plan = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3, amplified=False)
     limit = (plan.epsilon(2) + plan.epsilon(3)) / 2
     config = tiny(tmp_path, f"privacy={{clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3, epsilon_budget: {limit}}}")
     folder, _ = run(config)

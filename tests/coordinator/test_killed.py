@@ -29,7 +29,7 @@ from tests.training_runs import Crash, crash_after
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
 
 ROUNDS = 2
-PLAN = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3)
+PLAN = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3, amplified=False)
 
 
 def counting(config, released: list[int]):

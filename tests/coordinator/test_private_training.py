@@ -25,6 +25,12 @@ from tests.training_runs import Crash, CrashingFolder, crash_after, run
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
 
 
+@pytest.fixture(scope="module")
+def tiny(tiny):
+    """Of clients that keep no state, so that epsilon counts on sampling."""
+    return lambda run_dir, *overrides: tiny(run_dir, "method.stateful=false", *overrides)
+
+
 @pytest.mark.parametrize("engine", ["plaintext", "embedded"])
 @pytest.mark.parametrize(("how", "factor"), [("split", 1.0), ("each_full", 2**0.5)])
 def test_noise_has_standard_deviation_two_sigma_c_or_that_from_each_server(tiny, tmp_path, engine, how, factor):
@@ -74,6 +80,19 @@ def test_every_round_states_the_epsilon_so_far(tiny, tmp_path, sampling, sampler
     assert report["views"]["client"] == plan.epsilon(3, "client")
     assert report["views"]["server"] == plan.epsilon(most, "server")
     assert report["server_stddev"] == pytest.approx(2.0 * 2 * 0.5, rel=1e-4) and report["stopped"] is None
+
+
+@pytest.mark.parametrize("sampling", ["distinct", "poisson"])
+def test_where_clients_keep_state_epsilon_counts_on_no_sampling_of_fixed_size(tiny, tmp_path, sampling):
+    """What others train tells in later rounds who took part before; Poisson samples are independent of each other."""
+    config, said = tiny(tmp_path, NOISY + "}", f"federation.sampling={sampling}", "method.stateful=true"), []
+    folder, _ = run(config, announce=said.append)
+    report, fixed = privacy_report(folder, config), sampling == "distinct"
+    plan = PrivacyPlan("fixed" if fixed else "poisson", 6, 3, 2.0, 1e-3)
+    expected = plan.epsilon(2, "server" if fixed else "outsider")
+    assert report["epsilon"] == report["views"]["client"] == expected and report["amplified"] != fixed
+    assert bool([line for line in said if line.startswith("clients keep state, so that epsilon counts on no")]) == fixed
+    assert plan.epsilon(2, "server") > 1.3 * plan.epsilon(2)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +169,7 @@ def test_a_resumed_run_goes_on_with_its_budget(tiny, tmp_path):
         train(config, folder, observe=partial(crash_after, 3))
     train(config, folder, resume=True)
     assert epsilons(folder) == epsilons(whole)
-    assert folder.load_privacy() == whole.load_privacy()
+    assert folder.load_privacy()["attempts"] == whole.load_privacy()["attempts"] == [1] * 5
 
 
 def test_a_round_that_is_repeated_after_a_crash_is_paid_for_again(tiny, tmp_path):

@@ -117,6 +117,7 @@ def test_other_states_are_refused_in_one_line(changes):
         {"sampler": "poisson"},
         {"accountant": "paper"},
         {"bit_noise_multiplier": 5.0},
+        {"amplified": False},
     ],
 )
 def test_a_state_of_another_plan_is_refused(changes):
