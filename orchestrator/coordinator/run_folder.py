@@ -341,11 +341,7 @@ class RunFolder:
         return self._read_json(f"checkpoint/{_PRIVACY}")
 
     def cohort_seed(self, config: Config) -> int | bytes:
-        """What cohorts and clients' seeds follow from; see `cohorts`. Of a run with noise a key, drawn when it begins.
-
-        Raises:
-            RunError: the key of a run that began is missing or damaged.
-        """
+        """What cohorts and clients' seeds follow from; with noise a key, drawn when the run begins, see `kept_key`."""
         if config.privacy.noise_multiplier == 0:
             return config.seed
         return kept_key(self.state_dir / _SECRET, new=not self.begun)
