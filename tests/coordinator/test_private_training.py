@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from orchestrator.coordinator.factory import create_engine
+from orchestrator.coordinator.plaintext import PlaintextEngine
+from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import CohortError, ConfigError, RunError
@@ -273,6 +275,22 @@ def test_noise_follows_the_clip_bound_and_the_count_has_its_own(tiny, tmp_path, 
     report = privacy_report(folder, config)
     assert report["clip_norm"] == results[-1].clip_norm
     assert report["server_stddev"] == pytest.approx(0.3 * 2 * results[-1].clip_norm, rel=1e-3)
+
+
+@pytest.mark.parametrize(("how", "factor"), [("each_full", 1.0), ("split", 2**-0.5)])
+def test_the_counts_noise_is_what_its_multiplier_says(tiny, tmp_path, how, factor):
+    """What the accountant takes it for: sigma_b from each server, or of both together."""
+    privacy = QUANTILE + f", noise_multiplier: 2, noise: {how}, quantile: {{bit_noise_multiplier: 3}}}}"
+    plan = RoundPlan.of(tiny(tmp_path, privacy))
+    assert plan.privacy.bit_noise_multiplier == 3.0
+    assert plan.terms.count_stddev == pytest.approx(3.0 * factor, rel=1e-12)
+    assert plan.terms.noise_stddev == pytest.approx(2.0 * plan.privacy.sensitivity * factor, rel=1e-12)
+    engine, counts = PlaintextEngine(replace(plan, min_cohort=0)), []
+    engine.start(np.zeros(1))
+    for number in range(1, 1001):
+        engine.prepare(number, 0, plan.terms)
+        counts.append(engine.aggregate(number, []).within)
+    assert np.std(counts) == pytest.approx(3.0 * factor * 2**0.5, rel=5 / 2000**0.5)
 
 
 def test_the_budget_pays_for_the_counts(tiny, tmp_path):
