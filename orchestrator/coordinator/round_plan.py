@@ -35,6 +35,9 @@ _LARGEST_RATIO = 2.0**20
 _SAMPLERS: dict[str, Literal["fixed", "poisson"]] = {"distinct": "fixed", "poisson": "poisson"}
 """What accountants know the ways of sampling as; there is none for sampling with replacement."""
 
+_DROWNING = 0.75
+"""Noise of both servers on the count, as a share of the cohort, beyond which an adaptive clip bound follows noise."""
+
 _FINEST_NOISE_BITS = 40
 """Noise of an accounted run is at least this many bits above the ring's grid; docs/privacy.md says what that gives."""
 
@@ -176,7 +179,8 @@ class RoundPlan:
         """What is public about a round and follows from the clip bound.
 
         Raises:
-            ConfigError: the noise does not fit, or that of the count of updates within the bound is too coarse.
+            ConfigError: the noise does not fit, or that of the count of updates within the bound is too coarse, or
+                drowns it.
         """
         if self.parameters is None:
             return Terms()
@@ -191,6 +195,13 @@ class RoundPlan:
             raise ConfigError(
                 f"privacy.quantile.bit_noise_multiplier = {self.noise.count_multiplier:g}: noise of {count_stddev:g} "
                 f"on the count from each server; expected {finest:g} to {largest:g}"
+            )
+        most = _DROWNING * self.rule.cohort / math.sqrt(2.0)
+        if count_stddev > most:
+            raise ConfigError(
+                f"privacy.quantile.bit_noise_multiplier = {self.noise.count_multiplier:g}: noise of "
+                f"{math.sqrt(2.0) * count_stddev:.3g} drowns the count of a cohort of {self.rule.cohort}; expected at "
+                f"most {most * self.noise.count_multiplier / count_stddev:.3g}, a larger cohort, or privacy.clip = fixed"
             )
         return Terms(self.clip_norm, self._stddev, count_stddev)
 

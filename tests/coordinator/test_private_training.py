@@ -277,31 +277,52 @@ def test_noise_follows_the_clip_bound_and_the_count_has_its_own(tiny, tmp_path, 
     assert report["server_stddev"] == pytest.approx(0.3 * 2 * results[-1].clip_norm, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("how", "cohort", "allowed"),
+    [("each_full", 18, False), ("each_full", 19, True), ("split", 13, False), ("split", 14, True)],
+)
+def test_noise_that_drowns_the_count_is_refused_by_name(tiny, tmp_path, how, cohort, allowed):
+    """The default, of ten clients' weight from each server, is for larger cohorts: the bound would walk at random."""
+    some = ["clients.count=30", f"federation.cohort={cohort}"]
+    config = tiny(tmp_path, *some, QUANTILE + f", noise_multiplier: 2, noise: {how}}}")
+    if allowed:
+        assert RoundPlan.of(config).terms.count_stddev is not None
+        return
+    said = (
+        rf"^privacy\.quantile\.bit_noise_multiplier = 10: .* drowns the count of a cohort of {cohort}; expected at most"
+    )
+    with pytest.raises(ConfigError, match=said) as caught:
+        RoundPlan.of(config)
+    most = float(str(caught.value).partition("at most ")[2].partition(",")[0])
+    enough = QUANTILE + f", noise_multiplier: 2, noise: {how}, quantile: {{bit_noise_multiplier: {0.99 * most}}}}}"
+    assert RoundPlan.of(tiny(tmp_path, *some, enough)).privacy is not None
+
+
 @pytest.mark.parametrize(("how", "factor"), [("each_full", 1.0), ("split", 2**-0.5)])
 def test_the_counts_noise_is_what_its_multiplier_says(tiny, tmp_path, how, factor):
     """What the accountant takes it for: sigma_b from each server, or of both together."""
-    privacy = QUANTILE + f", noise_multiplier: 2, noise: {how}, quantile: {{bit_noise_multiplier: 3}}}}"
+    privacy = QUANTILE + f", noise_multiplier: 2, noise: {how}, quantile: {{bit_noise_multiplier: 1.5}}}}"
     plan = RoundPlan.of(tiny(tmp_path, privacy))
-    assert plan.privacy.bit_noise_multiplier == 3.0
-    assert plan.terms.count_stddev == pytest.approx(3.0 * factor, rel=1e-12)
+    assert plan.privacy.bit_noise_multiplier == 1.5
+    assert plan.terms.count_stddev == pytest.approx(1.5 * factor, rel=1e-12)
     assert plan.terms.noise_stddev == pytest.approx(2.0 * plan.privacy.sensitivity * factor, rel=1e-12)
     engine, counts = PlaintextEngine(replace(plan, min_cohort=0)), []
     engine.start(np.zeros(1))
     for number in range(1, 1001):
         engine.prepare(number, 0, plan.terms)
         counts.append(engine.aggregate(number, []).within)
-    assert np.std(counts) == pytest.approx(3.0 * factor * 2**0.5, rel=5 / 2000**0.5)
+    assert np.std(counts) == pytest.approx(1.5 * factor * 2**0.5, rel=5 / 2000**0.5)
 
 
 def test_the_budget_pays_for_the_counts(tiny, tmp_path):
-    privacy = QUANTILE + ", noise_multiplier: 2, delta: 1e-3, quantile: {bit_noise_multiplier: 3}}"
+    privacy = QUANTILE + ", noise_multiplier: 2, delta: 1e-3, quantile: {bit_noise_multiplier: 1.5}}"
     config = tiny(tmp_path, privacy, "federation.rounds=3")
     folder, _ = run(config)
-    plan = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3, bit_noise_multiplier=3.0)
+    plan = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3, bit_noise_multiplier=1.5)
     assert epsilons(folder) == [plan.epsilon(rounds) for rounds in (1, 2, 3)]
     assert plan.epsilon(3) > PrivacyPlan("fixed", 6, 3, 2.0, 1e-3).epsilon(3)
     report = privacy_report(folder, config)
-    assert (report["bit_noise_multiplier"], report["epsilon"]) == (3.0, plan.epsilon(3))
+    assert (report["bit_noise_multiplier"], report["epsilon"]) == (1.5, plan.epsilon(3))
 
 
 @pytest.mark.parametrize("noise", ["", ", noise_multiplier: 2, quantile: {bit_noise_multiplier: 0.5}"])
