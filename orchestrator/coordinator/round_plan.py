@@ -198,10 +198,11 @@ class RoundPlan:
             )
         most = _DROWNING * self.rule.cohort / math.sqrt(2.0)
         if count_stddev > most:
+            enough = most * self.noise.count_multiplier / count_stddev
             raise ConfigError(
                 f"privacy.quantile.bit_noise_multiplier = {self.noise.count_multiplier:g}: noise of "
                 f"{math.sqrt(2.0) * count_stddev:.3g} drowns the count of a cohort of {self.rule.cohort}; expected at "
-                f"most {most * self.noise.count_multiplier / count_stddev:.3g}, a larger cohort, or privacy.clip = fixed"
+                f"most {enough:.3g}, a larger cohort, or privacy.clip = fixed"
             )
         return Terms(self.clip_norm, self._stddev, count_stddev)
 
