@@ -394,32 +394,3 @@ def test_weights_on_shares_are_within_the_error_that_is_added(q, lam, tau, width
             share(scores["fairness"]),
         )
         assert np.abs(secret - exact).sum() < weights_error(parameters)
-
-
-# Errors of the arithmetic, docs/privacy.md, (8) to (10), written down independently
-
-
-@pytest.mark.parametrize("weight_bits", [26, 32])
-@pytest.mark.parametrize("least", [6, 4])
-@pytest.mark.parametrize(("rule", "error"), [("f2gnn", (64 + 6) * (8 + np.e) / 4 + 65 * 6), ("fedavg", 6)])
-@pytest.mark.parametrize("mode", ["worst_case", "bounded_weights"])
-def test_the_errors_of_all_factors_are_added_in_full_in_both_worlds(mode, rule, error, least, weight_bits):
-    """(8); (9) for the mean of a whole cohort, where one client's errors remain."""
-    parameters, clip_norm, ulp = RoundParameters(rule, 6, 8.0, 4.0, 2.0), 0.5, 2.0**-32
-    vectors = VectorFormat(update_bits=25, weight_bits=weight_bits, integer_bits=6)
-    cut = 2.0**-26 if weight_bits == 26 else 0.0
-    exact = {"f2gnn": dropout_bound(parameters, least), "fedavg": 2 / least}[rule] if mode == "bounded_weights" else 2.0
-    errors = 2 * clip_norm * error * ulp + 2 * 64 * (25 * ulp + 6 * (ulp + cut))
-    if (mode, rule, least) == ("bounded_weights", "fedavg", 6):
-        errors = 2 * (clip_norm * ulp + 64 * (25 * ulp / 6 + ulp + cut))
-    found = l2_sensitivity(parameters, clip_norm, vectors, mode, "fixed", least_cohort=least)
-    assert found - clip_norm * exact == pytest.approx(errors, rel=1e-6)
-
-
-def test_one_clients_errors_are_added_in_full_where_denominators_are_fixed():
-    """(9) and (10)."""
-    parameters, ulp = RoundParameters("f2gnn", 6, 8.0, 4.0, 2.0, expected=6), 2.0**-32
-    largest, error = fixed_weight(parameters)
-    assert error == pytest.approx((8192 * (8 + np.e) / 4 * (largest + 1 / 6) + 4) * ulp, rel=1e-9)
-    found = l2_sensitivity(parameters, 0.5, FORMAT, "bounded_weights", "poisson")
-    assert found - 0.5 * largest == pytest.approx(0.5 * error + 64 * (25 * ulp * largest + ulp), rel=1e-6)
