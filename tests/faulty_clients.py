@@ -215,14 +215,15 @@ class LyingEncoder:
 
 
 class LyingEngine(Engine):
-    """An engine for clients of whom one lies; for `train(engine=...)`."""
+    """An engine for clients of whom one lies, since a round; for `train(engine=...)`."""
 
-    def __init__(self, engine, bad):
-        self._engine, self._bad, self.plan = engine, bad, engine.plan
+    def __init__(self, engine, bad, since=1):
+        self._engine, self._bad, self.plan, self._since, self._round = engine, bad, engine.plan, since, 0
 
     @property
     def encoder(self):
-        return LyingEncoder(self._engine.encoder, self._bad)
+        honest = self._engine.encoder
+        return LyingEncoder(honest, self._bad) if self._round >= self._since else honest
 
     @property
     def decoder(self):
@@ -232,6 +233,7 @@ class LyingEngine(Engine):
         self._engine.start(parameters)
 
     def prepare(self, round, size, terms=None):
+        self._round = round
         self._engine.prepare(round, size, terms)
 
     def submit(self, round, slot, client, upload):

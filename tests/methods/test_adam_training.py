@@ -31,7 +31,10 @@ def config(name, seed=31, dropout=0.5, **method):
 
 
 def start(name, graph, seed=0):
-    return create_network(graph.num_features, graph.classes, config(name).model).initial_parameters(seed)
+    """As a run releases first; FairDual's ledger is one that pulls."""
+    settings = config(name)
+    model = create_network(graph.num_features, graph.classes, settings.model).initial_parameters(seed)
+    return np.concatenate([model, method_class(name).beside(settings) + 0.2])
 
 
 def run(name, client, graph, first, last):
