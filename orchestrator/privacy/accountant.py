@@ -12,7 +12,7 @@ edge case                             result
 nothing composed                      epsilon 0
 noise multiplier 0                    epsilon infinite, however small the sampling rate
 with-replacement sampling             no accountant: ConfigError
-"pld" and a fixed-size cohort         ConfigError: dp-accounting has no privacy loss distribution for it
+"pld" beyond its reach                ConfigError, where epsilon is asked for; "tightest" takes rdp's
 ====================================  =========================================================
 """
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from orchestrator.errors import ConfigError, RunError
+from orchestrator.privacy.loss_distribution import composed_epsilon
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +62,11 @@ class Release:
         """The probability with which a client takes part."""
         return min(1.0, self.cohort / self.clients)
 
+    @property
+    def sampled(self) -> bool:
+        """Whether sampling hides anybody."""
+        return self.sampler != "known" and self.rate < 1.0
+
     def event(self) -> DpEvent:
         """The same in dp-accounting's language."""
         import dp_accounting
@@ -68,7 +74,7 @@ class Release:
         if self.noise_multiplier == 0.0:
             return dp_accounting.NonPrivateDpEvent()
         gaussian = dp_accounting.GaussianDpEvent(self.noise_multiplier)
-        if self.sampler == "known" or self.rate == 1.0:
+        if not self.sampled:
             return gaussian
         if self.sampler == "poisson":
             return dp_accounting.PoissonSampledDpEvent(self.rate, gaussian)
@@ -82,7 +88,7 @@ class Release:
         """
         from dp_accounting import NeighboringRelation
 
-        fixed = self.sampler == "fixed" and self.rate < 1.0
+        fixed = self.sampler == "fixed" and self.sampled
         return NeighboringRelation.REPLACE_ONE if fixed else NeighboringRelation.ADD_OR_REMOVE_ONE
 
 
@@ -97,10 +103,9 @@ class Accountant(ABC):
         self._ledger: dict[Release, int] = {}
 
     def compose(self, release: Release, count: int = 1) -> Accountant:
-        """Add a release `count` times; returns self. Raises ConfigError where there is no theorem for it."""
+        """Add a release `count` times; returns self."""
         if count < 0:
             raise ValueError(f"Expected count={count} >= 0: what was released cannot be taken back.")
-        self._check(release)
         if count:
             self._ledger[release] = self._ledger.get(release, 0) + count
         return self
@@ -141,9 +146,6 @@ class Accountant(ABC):
             raise RunError(f"the checkpoint's privacy state is damaged: {error}") from error
         return self
 
-    def _check(self, release: Release) -> None:  # noqa: B027 - most accountants take every release
-        """Raise ConfigError where a release has no theorem in this accountant."""
-
     @abstractmethod
     def _epsilon(self, delta: float) -> float:
         """For a ledger that is not empty and has noise in every release."""
@@ -153,8 +155,8 @@ class RdpAccountant(Accountant):
     """Renyi differential privacy (Mironov, 2017), on dp-accounting's own grid of orders.
 
     Poisson sampling: Mironov, Talwar and Zhang, arXiv:1908.10530, section 3.3. Fixed-size cohorts without replacement:
-    Wang, Balle and Kasiviswanathan, AISTATS 2019 (arXiv:1808.00087), theorem 27. Conversion: Canonne, Kamath and
-    Steinke, arXiv:2004.00010, proposition 12.
+    Wang, Balle and Kasiviswanathan, AISTATS 2019 (arXiv:1808.00087), theorem 27, where it is below what holds for whoever
+    knows the cohort. Conversion: Canonne, Kamath and Steinke, arXiv:2004.00010, proposition 12.
     """
 
     name = "rdp"
@@ -169,25 +171,29 @@ class RdpAccountant(Accountant):
 
 
 class PldAccountant(Accountant):
-    """Privacy loss distributions (Doroshenko et al., arXiv:2207.04380), pessimistic: tighter, and half a second a call.
+    """Privacy loss distributions, discretised towards more loss: tighter than RDP. Sources: `loss_distribution`.
 
-    Losses are rounded up to multiples of 1e-4, or of 1e-5 of the expected loss, or of 4e-6 of a round's largest, where
-    that is more. Where it would be more than 1 the losses are out of reach, and refused: epsilon would be above 10,000.
-    So are more than a million rounds.
+    Raises ConfigError where they would take minutes, much memory or more than double precision.
     """
 
     name = "pld"
     conversion = "none needed: hockey-stick divergence of the composed loss"
 
-    def _check(self, release: Release) -> None:
-        if release.sampler == "fixed" and release.rate < 1.0:
-            raise ConfigError(
-                "accountant pld: there is no privacy loss distribution for cohorts of fixed size without replacement; "
-                "use accountant rdp, or Poisson sampling"
-            )
+    def _epsilon(self, delta: float) -> float:
+        return _loss_epsilon(self._ledger, delta)
+
+
+class TightestAccountant(RdpAccountant):
+    """The smaller of RDP's epsilon and PLD's, as each is proven. Where PLD does not reach it is RDP's."""
+
+    name = "tightest"
+    conversion = "the smaller of rdp's and pld's"
 
     def _epsilon(self, delta: float) -> float:
-        return _pld_epsilon(tuple(sorted(self._ledger.items(), key=repr)), delta)
+        epsilon = super()._epsilon(delta)
+        with suppress(ConfigError):
+            epsilon = min(epsilon, _loss_epsilon(self._ledger, delta))
+        return epsilon
 
 
 class PaperAccountant(Accountant):
@@ -202,7 +208,7 @@ class PaperAccountant(Accountant):
     fault = (
         "comparison only: a cohort of fixed size is accounted as a Poisson sample, against neighbours that it does not "
         "have; the conversion is not the best known; and what a server sees, which knows the cohort and its own "
-        "noise, is not accounted"
+        "noise, is not accounted, and far more"
     )
 
     _ORDERS: ClassVar[tuple[float, ...]] = (*(round(2 + 0.3 * k, 1) for k in range(207)), 128.0, 256.0, 512.0, 1024.0)
@@ -216,7 +222,13 @@ class PaperAccountant(Accountant):
         return float((_composed(as_poisson, self._ORDERS) + math.log(1.0 / delta) / (orders - 1.0)).min())
 
 
-ACCOUNTANTS: dict[str, type[Accountant]] = {kind.name: kind for kind in (RdpAccountant, PldAccountant, PaperAccountant)}
+ACCOUNTANTS: dict[str, type[Accountant]] = {
+    kind.name: kind for kind in (TightestAccountant, RdpAccountant, PldAccountant, PaperAccountant)
+}
+
+
+def _loss_epsilon(ledger: Mapping[Release, int], delta: float) -> float:
+    return composed_epsilon(tuple(sorted(ledger.items(), key=repr)), delta)
 
 
 def _composed(ledger: Mapping[Release, int], orders: tuple[float, ...]) -> np.ndarray:
@@ -226,34 +238,14 @@ def _composed(ledger: Mapping[Release, int], orders: tuple[float, ...]) -> np.nd
 
 @lru_cache(maxsize=256)
 def _curve(release: Release, orders: tuple[float, ...]) -> np.ndarray:
-    """Renyi divergences of one release. Cached, so that composing any number of rounds costs one product."""
+    """Renyi divergences of one release, at each order the smaller of what holds with the sampling and without.
+
+    Cached, so that composing any number of rounds costs one product.
+    """
     from dp_accounting.rdp import RdpAccountant as Rdp
 
-    return Rdp(orders, release.relation()).compose(release.event()).rdp
-
-
-_MOST_PLD_ROUNDS = 10**6
-
-
-@lru_cache(maxsize=64)
-def _pld_epsilon(ledger: tuple[tuple[Release, int], ...], delta: float) -> float:
-    from dp_accounting.pld import PLDAccountant as Pld
-
-    rates = [1.0 if release.sampler == "known" else release.rate for release, _ in ledger]
-    loss = sum(count * rate / (2 * r.noise_multiplier**2) for rate, (r, count) in zip(rates, ledger, strict=True))
-    largest = max(1 / (2 * r.noise_multiplier**2) + 10 / r.noise_multiplier for r, _ in ledger)
-    interval = max(1e-4, 1e-5 * loss, 4e-6 * largest)
-    rounds = sum(count for _, count in ledger)
-    if interval > 1.0 or rounds > _MOST_PLD_ROUNDS:
-        least = min(release.noise_multiplier for release, _ in ledger)
-        raise ConfigError(
-            f"accountant pld: noise multiplier {least:g} over {rounds} rounds is beyond its reach, which would take "
-            f"minutes or much memory; use accountant rdp, more noise, or at most {_MOST_PLD_ROUNDS} rounds"
-        )
-    accountant = Pld(value_discretization_interval=interval)
-    for release, count in ledger:
-        accountant.compose(release.event(), count)
-    return accountant.get_epsilon(delta)
+    sampled = Rdp(orders, release.relation()).compose(release.event()).rdp
+    return np.minimum(sampled, np.array(orders) / (2 * release.noise_multiplier**2))
 
 
 @contextmanager
