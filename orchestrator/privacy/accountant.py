@@ -1,7 +1,7 @@
 """Accountants: from what was released, round by round, to epsilon. The formulas are those of Google's dp-accounting.
 
 A `Release` says what one round lets an observer see; an accountant adds up releases and converts the sum to epsilon at
-a given delta. It never guesses: a release that it has no theorem for is refused when it is composed.
+a given delta. It never guesses: what it cannot compute it refuses.
 
 Formal guarantees: composition is adaptive, so each round may depend on all earlier outputs. Epsilon never falls when
 a release is added. State is plain JSON and restores exactly.
@@ -22,74 +22,20 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.privacy.loss_distribution import composed_epsilon
+from orchestrator.privacy.release import Release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dp_accounting import DpEvent, NeighboringRelation
-
-__all__ = ["ACCOUNTANTS", "Accountant", "Release"]
-
-
-@dataclass(frozen=True)
-class Release:
-    """What one round adds to an observer's view: a Gaussian mechanism on a cohort that it does, or does not, know.
-
-    Attributes:
-        sampler: "fixed", q of n clients without replacement; "poisson", each with probability q/n; "known", the
-            observer knows who takes part, so that sampling hides nobody.
-        clients: n, among whom the observer cannot tell who takes part.
-        cohort: q; the expected size where the sampler is "poisson".
-        noise_multiplier: standard deviation of the noise that the observer cannot subtract, relative to the L2
-            sensitivity under the sampler's adjacency.
-    """
-
-    sampler: Literal["fixed", "poisson", "known"]
-    clients: int
-    cohort: int
-    noise_multiplier: float
-
-    @property
-    def rate(self) -> float:
-        """The probability with which a client takes part."""
-        return min(1.0, self.cohort / self.clients)
-
-    @property
-    def sampled(self) -> bool:
-        """Whether sampling hides anybody."""
-        return self.sampler != "known" and self.rate < 1.0
-
-    def event(self) -> DpEvent:
-        """The same in dp-accounting's language."""
-        import dp_accounting
-
-        if self.noise_multiplier == 0.0:
-            return dp_accounting.NonPrivateDpEvent()
-        gaussian = dp_accounting.GaussianDpEvent(self.noise_multiplier)
-        if not self.sampled:
-            return gaussian
-        if self.sampler == "poisson":
-            return dp_accounting.PoissonSampledDpEvent(self.rate, gaussian)
-        return dp_accounting.SampledWithoutReplacementDpEvent(self.clients, self.cohort, gaussian)
-
-    def relation(self) -> NeighboringRelation:
-        """What dp-accounting must assume of neighbours for this event.
-
-        The sensitivity is that of the plan's adjacency already, so a Gaussian on a known cohort is one of distance one,
-        which is dp-accounting's add-or-remove; its replace-one would double the distance.
-        """
-        from dp_accounting import NeighboringRelation
-
-        fixed = self.sampler == "fixed" and self.sampled
-        return NeighboringRelation.REPLACE_ONE if fixed else NeighboringRelation.ADD_OR_REMOVE_ONE
+__all__ = ["ACCOUNTANTS", "Accountant"]
 
 
 class Accountant(ABC):
@@ -155,8 +101,8 @@ class RdpAccountant(Accountant):
     """Renyi differential privacy (Mironov, 2017), on dp-accounting's own grid of orders.
 
     Poisson sampling: Mironov, Talwar and Zhang, arXiv:1908.10530, section 3.3. Fixed-size cohorts without replacement:
-    Wang, Balle and Kasiviswanathan, AISTATS 2019 (arXiv:1808.00087), theorem 27, where it is below what holds for whoever
-    knows the cohort. Conversion: Canonne, Kamath and Steinke, arXiv:2004.00010, proposition 12.
+    Wang, Balle and Kasiviswanathan, AISTATS 2019 (arXiv:1808.00087), theorem 27, where it is below what holds for
+    whoever knows the cohort. Conversion: Canonne, Kamath and Steinke, arXiv:2004.00010, proposition 12.
     """
 
     name = "rdp"

@@ -23,7 +23,7 @@ from orchestrator.errors import ConfigError
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    from orchestrator.privacy.accountant import Release
+    from orchestrator.privacy.release import Release
 
 __all__ = ["composed_epsilon"]
 
@@ -49,8 +49,8 @@ def composed_epsilon(ledger: tuple[tuple[Release, int], ...], delta: float) -> f
     if step > 1.0 or rounds > _MOST_ROUNDS or delta < 2 * _ROUNDING * rounds:
         least = min(release.noise_multiplier for release, _ in ledger)
         raise ConfigError(
-            f"accountant pld: noise multiplier {least:g} over {rounds} rounds at delta {delta:g} is beyond its reach, in "
-            f"time, memory or precision; use accountant rdp, more noise, at most {_MOST_ROUNDS} rounds, or a larger delta"
+            f"accountant pld: noise multiplier {least:g} over {rounds} rounds at delta {delta:g} is beyond its reach "
+            f"in time, memory or precision; use accountant rdp, more noise, a larger delta, or {_MOST_ROUNDS} rounds"
         )
     step = 2.0 ** math.floor(math.log2(step))
     each = [_composed(release, count, step) for release, count in ledger]
@@ -73,7 +73,7 @@ def _of_gaussian(sigma: float, rate: float, step: float) -> PrivacyLossDistribut
 
 @lru_cache(maxsize=8)
 def _of_fixed_size(sigma: float, rate: float, step: float) -> PrivacyLossDistribution:
-    """Replace-one neighbours, a Gaussian mechanism on q of n without replacement, rate = q/n < 1; one pair for both orders.
+    """Of a Gaussian mechanism on q of n without replacement, for replace-one neighbours in either order; rate q/n < 1.
 
     With delta(l) the curve of the Gaussian mechanism, the curve at a loss l' >= 0 is rate delta(l) where
     e^l' = 1 + rate (e^l - 1) (Balle, Barthe and Gaboardi, 2018, theorem 9), and at -l' its mirror image.
@@ -104,7 +104,7 @@ def _sampled(loss: float, rate: float) -> float:
 
 
 def _spread(release: Release, count: int) -> float:
-    """The standard deviation of a round's loss, about; that of all where they are one Gaussian, of which 2 % are kept."""
+    """The standard deviation of a round's loss, about; 2 % of that of all where they are one Gaussian."""
     sigma = release.noise_multiplier
     return release.rate / sigma if release.sampled else 0.02 * math.sqrt(count) / sigma
 

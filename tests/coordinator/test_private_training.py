@@ -66,7 +66,7 @@ def test_every_round_states_the_epsilon_so_far(tiny, tmp_path, sampling, sampler
     assert "epsilon" in (folder.path / "metrics.csv").read_text().splitlines()[0].split(",")
     report = privacy_report(folder, config)
     assert report["epsilon"] == plan.epsilon(3) == report["views"]["outsider"]
-    assert (report["delta"], report["adjacency"], report["accountant"]) == (1e-3, plan.adjacency, "rdp")
+    assert (report["delta"], report["adjacency"], report["accountant"]) == (1e-3, plan.adjacency, "tightest")
     most = max(Counter(client for result in results for client in result.cohort).values())
     assert report["participations"] == most and report["simulated"]
     assert report["views"]["client"] == plan.epsilon(3, "client")

@@ -49,7 +49,7 @@ def test_the_papers_epsilons_stand_beside_honest_ones():
     record = {"round": 500, "val": dict.fromkeys(METRICS, 0.5)}
     rows = {name: Row.of(name, own, [[record]]) for name, own in settings_of("table2", config).items()}
     assert rows["σ = 1.341"].epsilon_paper == pytest.approx(9.43, abs=0.005)
-    assert rows["σ = 1.341"].epsilon["outsider"] == pytest.approx(20.18, abs=0.005)
+    assert rows["σ = 1.341"].epsilon["outsider"] == pytest.approx(8.87, abs=0.005)
     assert rows["σ = 0.03166"].epsilon_paper == pytest.approx(4.97e5, rel=0.002)
     assert rows["non-private"].epsilon is None
 

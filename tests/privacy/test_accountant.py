@@ -17,9 +17,9 @@ from orchestrator.privacy.accountant import (
     PaperAccountant,
     PldAccountant,
     RdpAccountant,
-    Release,
     TightestAccountant,
 )
+from orchestrator.privacy.release import Release
 
 DELTA = 1e-3
 
@@ -27,7 +27,9 @@ DELTA = 1e-3
 def pytest_generate_tests(metafunc):
     """The shared tests run with every sampler that the accountant knows."""
     shared = getattr(AccountantProperties, metafunc.function.__name__, None)
-    if "sampler" in metafunc.fixturenames and (shared or metafunc.function.__name__.endswith(("table_2", "smaller_of_both"))):
+    if "sampler" in metafunc.fixturenames and (
+        shared or metafunc.function.__name__.endswith(("table_2", "smaller_of_both"))
+    ):
         metafunc.parametrize("sampler", metafunc.cls.samplers)
 
 
@@ -135,7 +137,6 @@ class TestRdp(AccountantProperties):
         self.epsilon("poisson", sigma=1.3417)
         assert capfd.readouterr() == ("", "")
 
-
     @pytest.mark.parametrize("cohort", [15, 29])
     def test_sampling_never_costs_more_than_none(self, cohort):
         """The theorem for cohorts of fixed size is loose where most clients take part."""
@@ -179,7 +180,7 @@ class TestPld(AccountantProperties):
     @pytest.mark.parametrize("others", [0.0, 0.5, -1.0])
     @pytest.mark.parametrize(("one", "other"), [(1.0, 0.0), (0.0, 1.0), (0.5, -0.5), (-0.5, 0.3), (1.0, 1.0)])
     def test_one_round_of_any_mechanism_of_that_sensitivity_is_below(self, one, other, others):
-        """Numerically integrated: sums of clients' numbers that differ by one at most, without the client, or with it."""
+        """Numerically integrated: sums that differ by one at most, without the client, with it, or with the other."""
         values = {others, others + one, others + other}
         assert max(values) - min(values) <= 1.0
         density = norm(scale=SIGMA).pdf
@@ -206,14 +207,14 @@ class TestPld(AccountantProperties):
 
     @pytest.mark.parametrize(("rounds", "sigma", "delta"), [(10**6, 300.0, 2.1e-9), (500, 30.0, 1e-5)])
     def test_rounding_errors_are_on_the_safe_side(self, rounds, sigma, delta):
-        """Of a sample that is nearly everybody, composed by Fourier transforms, against the closed form of Gaussians."""
+        """A sample of nearly everybody, composed by Fourier transforms, against the closed form of Gaussians."""
         epsilon = PldAccountant().compose(Release("fixed", 10**12, 10**12 - 1, sigma), rounds).epsilon(delta)
         assert brentq(lambda e: _gaussian(e, sigma / math.sqrt(rounds)) - delta, 0, 99) <= epsilon
 
     @pytest.mark.parametrize(("sigma", "rounds", "delta"), [(1e-6, 1, 1e-5), (1.0, 10**7, 1e-5), (1.0, 1000, 1e-12)])
     def test_what_is_beyond_its_reach_is_refused(self, sigma, rounds, delta):
         release = Release("fixed", 30, 3, sigma)
-        with pytest.raises(ConfigError, match="accountant pld: noise multiplier .* beyond its reach"):
+        with pytest.raises(ConfigError, match=r"accountant pld: noise multiplier .* beyond its reach"):
             PldAccountant().compose(release, rounds).epsilon(delta)
         rdp = RdpAccountant().compose(release, rounds).epsilon(delta)
         assert TightestAccountant().compose(release, rounds).epsilon(delta) == rdp
@@ -250,7 +251,8 @@ class TestTightest(AccountantProperties):
     @pytest.mark.parametrize("cohort", [1, 15])
     def test_it_is_the_smaller_of_both(self, sampler, cohort):
         given = [
-            kind().compose(Release(sampler, 30, cohort, 1.0), 20).epsilon(DELTA) for kind in (RdpAccountant, PldAccountant)
+            kind().compose(Release(sampler, 30, cohort, 1.0), 20).epsilon(DELTA)
+            for kind in (RdpAccountant, PldAccountant)
         ]
         assert self.epsilon(sampler, cohort=cohort, sigma=1.0, rounds=20) == min(given)
 
