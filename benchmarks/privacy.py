@@ -14,18 +14,19 @@ ACCOUNTS = (
     ("Poisson, rdp", "poisson", "rdp", "outsider"),
     ("Poisson, pld", "poisson", "pld", "outsider"),
     ("fixed size, rdp", "fixed", "rdp", "outsider"),
-    ("fixed size, rdp, another client", "fixed", "rdp", "client"),
-    ("fixed size, rdp, a server, for a client in every round", "fixed", "rdp", "server"),
+    ("fixed size, pld", "fixed", "pld", "outsider"),
+    ("fixed size, pld, another client", "fixed", "pld", "client"),
+    ("fixed size, pld, a server, for a client in every round", "fixed", "pld", "server"),
 )
 
 
 def accounts() -> str:
-    """Epsilon in SaFeGNN's setting, sigma = 1.341 and 3 of 30 clients, as a Markdown table."""
+    """Epsilon in SaFeGNN's setting, sigma = 1.341 in sum, split, and 3 of 30 clients, as a Markdown table."""
     lines = ["| accounting | T = 1, δ = 1e-3 | T = 500, δ = 1e-2 | δ = 1e-3 | δ = 1e-5 |", "|---|---|---|---|---|"]
     for label, sampler, accountant, view in ACCOUNTS:
         cells = []
         for rounds, delta in ((1, 1e-3), (500, 1e-2), (500, 1e-3), (500, 1e-5)):
-            plan = PrivacyPlan(sampler, 30, 3, 1.341, delta, accountant)
+            plan = PrivacyPlan(sampler, 30, 3, 1.341, delta, accountant, "split")
             cells.append(f"{plan.epsilon(rounds, view):.2f}")
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -25,8 +25,10 @@ def account(
         float | None, typer.Option("--target-epsilon", help="Find the least sigma that keeps this epsilon.")
     ] = None,
     delta: Annotated[float, typer.Option("--delta", help="Of (epsilon, delta)-differential privacy.")] = 1e-5,
-    accountant: Annotated[str, typer.Option("--accountant", help="rdp, pld (poisson only) or paper.")] = "rdp",
-    noise: Annotated[str, typer.Option("--noise", help="each_full or split between the servers.")] = "each_full",
+    accountant: Annotated[str, typer.Option("--accountant", help="tightest, rdp, pld or paper.")] = "tightest",
+    noise: Annotated[
+        str, typer.Option("--noise", help="each_full: sigma at each server; split: sigma in sum, as in the paper.")
+    ] = "each_full",
     as_json: Json = False,
 ) -> None:
     """Say what noise is worth: from sigma to epsilon, or from a target epsilon to sigma.

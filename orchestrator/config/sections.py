@@ -219,8 +219,10 @@ class PrivacyConfig(Section):
     sensitivity: Literal["worst_case", "bounded_weights"] = Field(
         "worst_case", description="worst_case: 2 C; bounded_weights: from the public ranges of the weights"
     )
-    accountant: Literal["rdp", "pld", "paper"] | None = Field(
-        "rdp", description="of the epsilon that is stated; paper is refused, see docs/privacy.md; null: none is stated"
+    accountant: Literal["tightest", "rdp", "pld", "paper"] | None = Field(
+        "tightest",
+        description="of the epsilon that is stated; tightest: the smaller of rdp's and pld's; paper is refused, see "
+        "docs/privacy.md; null: none is stated",
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="of (epsilon, delta), for a client's whole data")
     epsilon_budget: float | None = Field(

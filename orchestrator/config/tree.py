@@ -127,11 +127,6 @@ class Config(Section):
                 f"federation.min_cohort = {self.federation.min_cohort}: with federation.sampling = poisson and noise "
                 "every cohort's round is released, however small; whether one is would show who takes part"
             )
-        if sampling == "distinct" and privacy.accountant == "pld" and privacy.noise_multiplier > 0:
-            raise ValueError(
-                "privacy.accountant = pld needs federation.sampling = poisson: there is no privacy loss distribution "
-                "for cohorts of fixed size"
-            )
         return self
 
     def changed(self, **sections: Any) -> Config:

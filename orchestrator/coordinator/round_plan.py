@@ -82,7 +82,7 @@ class Noise:
     servers: Literal["each_full", "split"] = "each_full"
     sensitivity: Literal["worst_case", "bounded_weights"] = "worst_case"
     count_multiplier: float | None = None
-    accountant: str | None = "rdp"
+    accountant: str | None = "tightest"
     delta: float = 1e-5
     budget: float | None = None
 

@@ -7,7 +7,7 @@ over the seeds of the mean of the last 20 rounds on the validation nodes (SaFeGN
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -147,4 +147,4 @@ def reproduce(
 
 
 def _as_the_paper(plan: PrivacyPlan) -> PrivacyPlan:
-    return PrivacyPlan(plan.sampler, plan.clients, plan.cohort, plan.noise_multiplier, plan.delta, accountant="paper")
+    return replace(plan, accountant="paper")

@@ -1,7 +1,7 @@
 """Accountants: from what was released, round by round, to epsilon. The formulas are those of Google's dp-accounting.
 
 A `Release` says what one round lets an observer see; an accountant adds up releases and converts the sum to epsilon at
-a given delta. It never guesses: a release that it has no theorem for is refused when it is composed.
+a given delta. It never guesses: what it cannot compute it refuses.
 
 Formal guarantees: composition is adaptive, so each round may depend on all earlier outputs. Epsilon never falls when
 a release is added. State is plain JSON and restores exactly.
@@ -12,7 +12,7 @@ edge case                             result
 nothing composed                      epsilon 0
 noise multiplier 0                    epsilon infinite, however small the sampling rate
 with-replacement sampling             no accountant: ConfigError
-"pld" and a fixed-size cohort         ConfigError: dp-accounting has no privacy loss distribution for it
+"pld" beyond its reach                ConfigError, where epsilon is asked for; "tightest" takes rdp's
 ====================================  =========================================================
 """
 
@@ -21,69 +21,21 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from orchestrator.errors import ConfigError, RunError
+from orchestrator.privacy.loss_distribution import composed_epsilon
+from orchestrator.privacy.release import Release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dp_accounting import DpEvent, NeighboringRelation
-
-__all__ = ["ACCOUNTANTS", "Accountant", "Release"]
-
-
-@dataclass(frozen=True)
-class Release:
-    """What one round adds to an observer's view: a Gaussian mechanism on a cohort that it does, or does not, know.
-
-    Attributes:
-        sampler: "fixed", q of n clients without replacement; "poisson", each with probability q/n; "known", the
-            observer knows who takes part, so that sampling hides nobody.
-        clients: n, among whom the observer cannot tell who takes part.
-        cohort: q; the expected size where the sampler is "poisson".
-        noise_multiplier: standard deviation of the noise that the observer cannot subtract, relative to the L2
-            sensitivity under the sampler's adjacency.
-    """
-
-    sampler: Literal["fixed", "poisson", "known"]
-    clients: int
-    cohort: int
-    noise_multiplier: float
-
-    @property
-    def rate(self) -> float:
-        """The probability with which a client takes part."""
-        return min(1.0, self.cohort / self.clients)
-
-    def event(self) -> DpEvent:
-        """The same in dp-accounting's language."""
-        import dp_accounting
-
-        if self.noise_multiplier == 0.0:
-            return dp_accounting.NonPrivateDpEvent()
-        gaussian = dp_accounting.GaussianDpEvent(self.noise_multiplier)
-        if self.sampler == "known" or self.rate == 1.0:
-            return gaussian
-        if self.sampler == "poisson":
-            return dp_accounting.PoissonSampledDpEvent(self.rate, gaussian)
-        return dp_accounting.SampledWithoutReplacementDpEvent(self.clients, self.cohort, gaussian)
-
-    def relation(self) -> NeighboringRelation:
-        """What dp-accounting must assume of neighbours for this event.
-
-        The sensitivity is that of the plan's adjacency already, so a Gaussian on a known cohort is one of distance one,
-        which is dp-accounting's add-or-remove; its replace-one would double the distance.
-        """
-        from dp_accounting import NeighboringRelation
-
-        fixed = self.sampler == "fixed" and self.rate < 1.0
-        return NeighboringRelation.REPLACE_ONE if fixed else NeighboringRelation.ADD_OR_REMOVE_ONE
+__all__ = ["ACCOUNTANTS", "Accountant"]
 
 
 class Accountant(ABC):
@@ -97,10 +49,9 @@ class Accountant(ABC):
         self._ledger: dict[Release, int] = {}
 
     def compose(self, release: Release, count: int = 1) -> Accountant:
-        """Add a release `count` times; returns self. Raises ConfigError where there is no theorem for it."""
+        """Add a release `count` times; returns self."""
         if count < 0:
             raise ValueError(f"Expected count={count} >= 0: what was released cannot be taken back.")
-        self._check(release)
         if count:
             self._ledger[release] = self._ledger.get(release, 0) + count
         return self
@@ -141,9 +92,6 @@ class Accountant(ABC):
             raise RunError(f"the checkpoint's privacy state is damaged: {error}") from error
         return self
 
-    def _check(self, release: Release) -> None:  # noqa: B027 - most accountants take every release
-        """Raise ConfigError where a release has no theorem in this accountant."""
-
     @abstractmethod
     def _epsilon(self, delta: float) -> float:
         """For a ledger that is not empty and has noise in every release."""
@@ -153,8 +101,8 @@ class RdpAccountant(Accountant):
     """Renyi differential privacy (Mironov, 2017), on dp-accounting's own grid of orders.
 
     Poisson sampling: Mironov, Talwar and Zhang, arXiv:1908.10530, section 3.3. Fixed-size cohorts without replacement:
-    Wang, Balle and Kasiviswanathan, AISTATS 2019 (arXiv:1808.00087), theorem 27. Conversion: Canonne, Kamath and
-    Steinke, arXiv:2004.00010, proposition 12.
+    Wang, Balle and Kasiviswanathan, AISTATS 2019 (arXiv:1808.00087), theorem 27, where it is below what holds for
+    whoever knows the cohort. Conversion: Canonne, Kamath and Steinke, arXiv:2004.00010, proposition 12.
     """
 
     name = "rdp"
@@ -169,25 +117,29 @@ class RdpAccountant(Accountant):
 
 
 class PldAccountant(Accountant):
-    """Privacy loss distributions (Doroshenko et al., arXiv:2207.04380), pessimistic: tighter, and half a second a call.
+    """Privacy loss distributions, discretised towards more loss: tighter than RDP. Sources: `loss_distribution`.
 
-    Losses are rounded up to multiples of 1e-4, or of 1e-5 of the expected loss, or of 4e-6 of a round's largest, where
-    that is more. Where it would be more than 1 the losses are out of reach, and refused: epsilon would be above 10,000.
-    So are more than a million rounds.
+    Raises ConfigError where they would take minutes, much memory or more than double precision.
     """
 
     name = "pld"
     conversion = "none needed: hockey-stick divergence of the composed loss"
 
-    def _check(self, release: Release) -> None:
-        if release.sampler == "fixed" and release.rate < 1.0:
-            raise ConfigError(
-                "accountant pld: there is no privacy loss distribution for cohorts of fixed size without replacement; "
-                "use accountant rdp, or Poisson sampling"
-            )
+    def _epsilon(self, delta: float) -> float:
+        return _loss_epsilon(self._ledger, delta)
+
+
+class TightestAccountant(RdpAccountant):
+    """The smaller of RDP's epsilon and PLD's, as each is proven. Where PLD does not reach it is RDP's."""
+
+    name = "tightest"
+    conversion = "the smaller of rdp's and pld's"
 
     def _epsilon(self, delta: float) -> float:
-        return _pld_epsilon(tuple(sorted(self._ledger.items(), key=repr)), delta)
+        epsilon = super()._epsilon(delta)
+        with suppress(ConfigError):
+            epsilon = min(epsilon, _loss_epsilon(self._ledger, delta))
+        return epsilon
 
 
 class PaperAccountant(Accountant):
@@ -202,7 +154,7 @@ class PaperAccountant(Accountant):
     fault = (
         "comparison only: a cohort of fixed size is accounted as a Poisson sample, against neighbours that it does not "
         "have; the conversion is not the best known; and what a server sees, which knows the cohort and its own "
-        "noise, is not accounted"
+        "noise, is not accounted, and far more"
     )
 
     _ORDERS: ClassVar[tuple[float, ...]] = (*(round(2 + 0.3 * k, 1) for k in range(207)), 128.0, 256.0, 512.0, 1024.0)
@@ -216,7 +168,13 @@ class PaperAccountant(Accountant):
         return float((_composed(as_poisson, self._ORDERS) + math.log(1.0 / delta) / (orders - 1.0)).min())
 
 
-ACCOUNTANTS: dict[str, type[Accountant]] = {kind.name: kind for kind in (RdpAccountant, PldAccountant, PaperAccountant)}
+ACCOUNTANTS: dict[str, type[Accountant]] = {
+    kind.name: kind for kind in (TightestAccountant, RdpAccountant, PldAccountant, PaperAccountant)
+}
+
+
+def _loss_epsilon(ledger: Mapping[Release, int], delta: float) -> float:
+    return composed_epsilon(tuple(sorted(ledger.items(), key=repr)), delta)
 
 
 def _composed(ledger: Mapping[Release, int], orders: tuple[float, ...]) -> np.ndarray:
@@ -226,34 +184,14 @@ def _composed(ledger: Mapping[Release, int], orders: tuple[float, ...]) -> np.nd
 
 @lru_cache(maxsize=256)
 def _curve(release: Release, orders: tuple[float, ...]) -> np.ndarray:
-    """Renyi divergences of one release. Cached, so that composing any number of rounds costs one product."""
+    """Renyi divergences of one release, at each order the smaller of what holds with the sampling and without.
+
+    Cached, so that composing any number of rounds costs one product.
+    """
     from dp_accounting.rdp import RdpAccountant as Rdp
 
-    return Rdp(orders, release.relation()).compose(release.event()).rdp
-
-
-_MOST_PLD_ROUNDS = 10**6
-
-
-@lru_cache(maxsize=64)
-def _pld_epsilon(ledger: tuple[tuple[Release, int], ...], delta: float) -> float:
-    from dp_accounting.pld import PLDAccountant as Pld
-
-    rates = [1.0 if release.sampler == "known" else release.rate for release, _ in ledger]
-    loss = sum(count * rate / (2 * r.noise_multiplier**2) for rate, (r, count) in zip(rates, ledger, strict=True))
-    largest = max(1 / (2 * r.noise_multiplier**2) + 10 / r.noise_multiplier for r, _ in ledger)
-    interval = max(1e-4, 1e-5 * loss, 4e-6 * largest)
-    rounds = sum(count for _, count in ledger)
-    if interval > 1.0 or rounds > _MOST_PLD_ROUNDS:
-        least = min(release.noise_multiplier for release, _ in ledger)
-        raise ConfigError(
-            f"accountant pld: noise multiplier {least:g} over {rounds} rounds is beyond its reach, which would take "
-            f"minutes or much memory; use accountant rdp, more noise, or at most {_MOST_PLD_ROUNDS} rounds"
-        )
-    accountant = Pld(value_discretization_interval=interval)
-    for release, count in ledger:
-        accountant.compose(release.event(), count)
-    return accountant.get_epsilon(delta)
+    sampled = Rdp(orders, release.relation()).compose(release.event()).rdp
+    return np.minimum(sampled, np.array(orders) / (2 * release.noise_multiplier**2))
 
 
 @contextmanager

@@ -8,14 +8,15 @@ From a plan come the absolute noise that each server adds, the adjacency, and ep
 
 Formal guarantees (docs/privacy.md has the proofs and sources):
 
-* `noise = "each_full"`: each server's noise alone has standard deviation sigma times the sensitivity. Whoever knows one
-  of them is left with a discrete Gaussian mechanism of multiplier sigma. An outsider's view is that mechanism with
-  independent noise added, which is post-processing: it is accounted at sigma, though it is better protected.
-* `noise = "split"` (the paper): each has sigma/sqrt(2). The sum of two discrete Gaussians is none, but on a grid as
-  fine as the ring's it differs from one by less than any number can say (Kairouz, Liu and Steinke, arXiv:2102.06387):
-  an outsider is accounted at sigma, a server at sigma/sqrt(2).
-* Another client knows its own part in every round. Given that, the others are a fixed-size sample of q or q-1 among
-  n-1: it is accounted at q of n-1. Poisson samples are independent: it learns nothing about the others.
+* Both servers' noises are in what is released, and whoever knows neither has both against it. The sum of two discrete
+  Gaussians is none, but on a grid as fine as the ring's it differs from one by less than any number can say (Kairouz,
+  Liu and Steinke, arXiv:2102.06387).
+* `noise = "each_full"`: each server's noise alone has standard deviation sigma times the sensitivity. A server is
+  accounted at sigma; an outsider and another client at sqrt(2) sigma.
+* `noise = "split"` (the paper): each has sigma/sqrt(2). A server is accounted at that, the others at sigma.
+* Another client knows no server's noise, but its own part in every round. Given that, the others are a fixed-size
+  sample of q or q-1 among n-1: it is accounted at q of n-1. Poisson samples are independent: it learns nothing about
+  the others.
 * Where cohorts are of fixed size and clients keep state, sampling is counted on by nobody (`PrivacyPlan.amplified`).
 
 Sampling hides nobody from whoever has the key that cohorts follow from (orchestrator/coordinator/cohorts.py).
@@ -28,7 +29,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.errors import ConfigError
-from orchestrator.privacy.accountant import ACCOUNTANTS, Accountant, Release
+from orchestrator.privacy.accountant import ACCOUNTANTS, Accountant
+from orchestrator.privacy.release import Release
 
 __all__ = [
     "ADJACENCY",
@@ -86,7 +88,7 @@ class PrivacyPlan:
     cohort: int
     noise_multiplier: float
     delta: float
-    accountant: str = "rdp"
+    accountant: str = "tightest"
     noise: Literal["each_full", "split"] = "each_full"
     sensitivity: float = 1.0
     bit_noise_multiplier: float | None = None
@@ -116,7 +118,6 @@ class PrivacyPlan:
                     f"{name.replace('_', ' ')} {value:g}: expected 0, or a number from {LEAST_MULTIPLIER:g} to "
                     f"{LARGEST_MULTIPLIER:g}"
                 )
-        self.new_accountant().compose(self.release())  # refused here, where the accountant has no theorem for it
 
     @property
     def adjacency(self) -> str:
@@ -130,7 +131,7 @@ class PrivacyPlan:
 
     @property
     def effective_multiplier(self) -> float:
-        """Of the one Gaussian mechanism that aggregate and bits together are, seen by an outsider.
+        """Sigma of the one Gaussian mechanism that aggregate and bits together are, with `noise` as for sigma alone.
 
         Scaled to noise of equal size both are one vector, so s^-2 = sigma^-2 + sigma_b^-2 (McMahan et al.,
         arXiv:1812.06210, section 3; Andrew et al., NeurIPS 2021, theorem 1).
@@ -154,6 +155,8 @@ class PrivacyPlan:
         sigma = self.effective_multiplier / math.sqrt(attempts)
         if view == "server" and self.noise == "split":
             sigma /= math.sqrt(2.0)
+        if view != "server" and self.noise == "each_full":
+            sigma *= math.sqrt(2.0)
         if view == "server" or not self.amplified:
             return Release("known", self.clients, self.cohort, sigma)
         others = self.clients - 1 if view == "client" and self.sampler == "fixed" else self.clients

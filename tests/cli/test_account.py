@@ -14,36 +14,41 @@ ACCOUNT = ["account", "--clients", "30", "--cohort", "3", "--rounds", "500", "--
 @pytest.mark.parametrize(
     ("options", "per_round", "epsilon", "adjacency"),
     [
-        (("--sampler", "fixed"), 0.730, 20.18, "replace-one"),
+        (("--sampler", "fixed"), 0.321, 8.87, "replace-one"),
+        (("--sampler", "fixed", "--accountant", "rdp"), 0.730, 20.18, "replace-one"),
+        (("--sampler", "fixed", "--accountant", "pld"), 0.321, 8.87, "replace-one"),
         (("--sampler", "poisson", "--accountant", "rdp"), 0.614, 8.35, "add/remove"),
         (("--sampler", "poisson", "--accountant", "pld"), 0.321, 7.34, "add/remove"),
         (("--sampler", "fixed", "--accountant", "paper"), 1.013, 9.43, "add/remove"),
     ],
 )
 def test_account_prints_one_json_document(safegnn, options, per_round, epsilon, adjacency):
-    status, out, err = safegnn(*ACCOUNT, "--noise-multiplier", "1.341", *options, "--json")
+    status, out, err = safegnn(*ACCOUNT, "--noise-multiplier", "1.341", *options, "--noise", "split", "--json")
     assert (status, err) == (0, "")
     document = json.loads(out, parse_constant=pytest.fail)
     assert document["epsilon"] == pytest.approx(epsilon, abs=0.005)
     assert document["epsilon_per_round"] == pytest.approx(per_round, abs=0.0005)
     assert document["delta"] == 1e-3 and document["adjacency"] == adjacency
-    assert document["accountant"] == (options[3] if len(options) > 2 else "rdp")
+    assert document["accountant"] == (options[3] if len(options) > 2 else "tightest")
     assert document["views"].keys() == {"outsider", "client", "server"}
 
 
 def test_account_prints_a_table_over_rounds(safegnn):
-    status, out, err = safegnn(*ACCOUNT, "--sampler", "fixed", "--noise-multiplier", "1.341")
+    paper = ("--sampler", "fixed", "--noise-multiplier", "1.341", "--noise", "split")
+    status, out, err = safegnn(*ACCOUNT, *paper)
     assert (status, err) == (0, "")
-    assert all(part in out for part in ("epsilon, outsider", "20.18", "198.7", "replace-one", "delta 0.001", "rdp"))
-    out = safegnn(*ACCOUNT, "--sampler", "fixed", "--noise-multiplier", "1.341", "--accountant", "paper")[1]
+    assert all(part in out for part in ("epsilon, outsider", "8.868", "replace-one", "delta 0.001", "tightest"))
+    assert "9.253" in out and "350 " in out  # another client, and a server that subtracts its half of the noise
+    out = safegnn(*ACCOUNT, *paper, "--accountant", "paper")[1]
     assert "9.429" in out and "warning: comparison only" in out
 
 
 def test_account_finds_the_noise_for_a_target(safegnn):
-    status, out, _ = safegnn(*ACCOUNT, "--sampler", "poisson", "--target-epsilon", "4", "--json")
+    target = ("--target-epsilon", "4", "--accountant", "rdp", "--json")
+    status, out, _ = safegnn(*ACCOUNT, "--sampler", "poisson", *target)
     document = json.loads(out, parse_constant=pytest.fail)
     assert status == 0 and 3.99 < document["epsilon"] <= 4
-    assert document["noise_multiplier"] == pytest.approx(2.1797, abs=1e-3)
+    assert document["noise_multiplier"] == pytest.approx(2.1797 / 2**0.5, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +57,10 @@ def test_account_finds_the_noise_for_a_target(safegnn):
         (("--sampler", "fixed"), ("give one of --noise-multiplier and --target-epsilon",)),
         (("--sampler", "fixed", "--noise-multiplier", "1", "--target-epsilon", "1"), ("give one of",)),
         (("--sampler", "with_replacement", "--noise-multiplier", "1"), ("sampler with_replacement", "fixed, poisson")),
-        (("--sampler", "fixed", "--noise-multiplier", "1", "--accountant", "pld"), ("accountant pld", "fixed size")),
-        (("--sampler", "fixed", "--noise-multiplier", "1", "--accountant", "x"), ("accountant x", "rdp, pld, paper")),
+        (
+            ("--sampler", "fixed", "--noise-multiplier", "1", "--accountant", "x"),
+            ("accountant x", "tightest, rdp, pld"),
+        ),
         (("--sampler", "fixed", "--noise-multiplier", "-1"), ("noise multiplier -1",)),
         (("--sampler", "fixed", "--noise-multiplier", "nan"), ("noise multiplier nan",)),
         (("--sampler", "fixed", "--noise-multiplier", "1", "--cohort", "31"), ("cohort 31", "1 to 30")),
@@ -70,7 +77,7 @@ def test_account_refuses_in_one_line(safegnn, options, parts):
 FEW = ["account", "--sampler", "poisson", "--clients", "10000", "--cohort", "100", "--rounds", "100", "--delta", "1e-5"]
 
 
-@pytest.mark.parametrize("accountant", ["rdp", "pld", "paper"])
+@pytest.mark.parametrize("accountant", ["tightest", "rdp", "pld", "paper"])
 @pytest.mark.parametrize("sigma", ["1e-300", "1e300", "1e-9", "1e-7", "1e7"])
 def test_noise_beyond_what_can_be_computed_is_one_line(safegnn, sigma, accountant):
     out = safegnn(*FEW, "--accountant", accountant, "--noise-multiplier", sigma)
@@ -90,6 +97,7 @@ def test_what_pld_cannot_reach_is_refused_at_once(safegnn, sigma, rounds):
 @pytest.mark.parametrize("clients", ["100", "10000000000", "1000000000000"])
 def test_rdp_reaches_far(safegnn, sigma, clients):
     sampler = ["account", "--sampler", "fixed", "--clients", clients, "--cohort", "100", "--rounds", "1000000000"]
+    sampler += ["--accountant", "rdp"]
     status, out, _ = safegnn(*sampler, "--noise-multiplier", sigma, "--json")
     document = json.loads(out, parse_constant=pytest.fail)
     assert status == 0 and document["epsilon"] >= document["epsilon_per_round"] >= 0

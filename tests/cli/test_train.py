@@ -36,6 +36,7 @@ def test_train_prints_one_json_document(safegnn):
         "preparation",
         "data",
         "privacy",
+        "no_epsilon",
     }
     assert document["privacy"] is None and document["preparation"] is None
     assert document["rounds"] == 2
@@ -92,7 +93,7 @@ def test_a_local_model_has_gaps_and_one_round_no_means(safegnn):
 
 
 def test_train_states_epsilon_with_all_that_belongs_to_it(safegnn):
-    noise = ["--set", "privacy={clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3, epsilon_budget: 4.5}"]
+    noise = ["--set", "privacy={clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3, epsilon_budget: 1.2}"]
     rounds = ["--set", "federation.rounds=9", "--set", "method.stateful=false"]
     status, out, err = safegnn("train", *SETTINGS, *noise, *rounds)
     assert status == 0
@@ -102,15 +103,15 @@ def test_train_states_epsilon_with_all_that_belongs_to_it(safegnn):
         "privacy of a client's whole data: epsilon ",
         "at delta 0.001",
         "replace-one",
-        "accountant rdp",
+        "accountant tightest",
         "server",
     ):
         assert part in said[0]
-    assert said[1].startswith("stopped early: round ") and "privacy.epsilon_budget = 4.5" in said[1]
+    assert said[1].startswith("stopped early: round ") and "privacy.epsilon_budget = 1.2" in said[1]
     assert "Traceback" not in err
     status, out, _ = safegnn("train", *SETTINGS, *noise, *rounds, "--json")
     document = json.loads(out, parse_constant=pytest.fail)
-    assert status == 0 and 0 < document["privacy"]["epsilon"] <= 4.5
+    assert status == 0 and 0 < document["privacy"]["epsilon"] <= 1.2
     assert 1 <= document["rounds"] < 9 and document["privacy"]["stopped"]
 
 

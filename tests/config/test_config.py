@@ -97,7 +97,6 @@ def write(tmp_path):
         (f"{NOISY}, epsilon_budget: 4, accountant: null}}", "privacy.epsilon_budget needs privacy.accountant"),
         ("privacy.clip=quantile", "privacy.clip = quantile needs privacy.clip_norm"),
         ("privacy.quantile.target=1", "privacy.quantile.target: "),
-        (f"{NOISY}, accountant: pld}}", "privacy.accountant = pld needs federation.sampling = poisson"),
         ("privacy.clip_norm=nan", "privacy.clip_norm: "),
         ("sharing.weight_bits=33", "sharing.weight_bits: "),
         ("engine.name=psychic", "engine.name: "),

@@ -41,7 +41,7 @@ def test_it_allows_every_round_up_to_the_limit_and_none_beyond():
         budget.charge(6)
     message = str(caught.value)
     assert "\n" not in message and message == budget.refusal(6)
-    for part in ("round 6", "replace-one", "accountant rdp", "delta 0.001", "privacy.epsilon_budget = "):
+    for part in ("round 6", "replace-one", "accountant tightest", "delta 0.001", "privacy.epsilon_budget = "):
         assert part in message
     assert budget.last == 5 and budget.epsilon == PLAN.epsilon(5)  # a refused charge is none
 

@@ -86,7 +86,7 @@ def test_each_servers_noise_and_their_sum_have_the_plans_scale_and_5_percent_wou
 @pytest.mark.parametrize("noise", ["each_full", "split"])
 def test_a_server_that_subtracts_its_noise_sees_the_epsilon_that_the_plan_states_for_it(noise):
     """What is left for it is the other server's noise alone, in rounds whose cohort it knows."""
-    plan = PrivacyPlan("fixed", 30, 3, 1.341, 1e-5, noise=noise, sensitivity=0.2)
+    plan = PrivacyPlan("fixed", 30, 3, 1.341, 1e-5, "rdp", noise=noise, sensitivity=0.2)
     own, other = (noise_ring64(COUNT, plan.server_stddev, BITS) for _ in range(2))
     left = numbers((own + other) - own).std() / plan.sensitivity
 

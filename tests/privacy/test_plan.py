@@ -11,14 +11,14 @@ from orchestrator.errors import ConfigError
 from orchestrator.privacy.plan import VIEWS, PrivacyPlan, server_stddev
 
 PLAN = PrivacyPlan("fixed", 30, 3, 1.341, 1e-3)
+SQRT2 = math.sqrt(2)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"sampler": "with_replacement"}, "sampler with_replacement: no accountant is valid for it"),
-        ({"accountant": "gdp"}, "accountant gdp: expected one of rdp, pld, paper"),
-        ({"accountant": "pld"}, "accountant pld: there is no privacy loss distribution for cohorts of fixed size"),
+        ({"accountant": "gdp"}, "accountant gdp: expected one of tightest, rdp, pld, paper"),
         ({"noise": "none"}, "noise none: expected each_full or split"),
         ({"clients": 0}, "clients 0: expected 1 to 1e+12"),
         ({"cohort": 0}, "cohort 0: expected 1 to 30"),
@@ -63,20 +63,45 @@ def test_a_server_sees_more_than_a_client_and_a_client_no_less_than_an_outsider(
 
 
 def test_a_server_knows_the_cohort_and_so_nothing_is_amplified_for_it():
-    assert PLAN.epsilon(500, "server") == pytest.approx(198.66, abs=0.006)
-    assert replace(PLAN, sampler="poisson", cohort=30).epsilon(500) == PLAN.epsilon(500, "server")
+    assert replace(PLAN, accountant="rdp").epsilon(500, "server") == pytest.approx(198.66, abs=0.006)
+    assert PLAN.epsilon(500, "server") == pytest.approx(189.63, abs=0.02)
+    everybody = replace(PLAN, sampler="poisson", cohort=30, noise_multiplier=1.341 * SQRT2, noise="split")
+    assert everybody.epsilon(500) == replace(PLAN, noise_multiplier=1.341 * SQRT2).epsilon(500, "server")
+
+
+@pytest.mark.parametrize("attempts", [1, 4])
+@pytest.mark.parametrize("bits", [None, 3.0])
+def test_a_view_has_the_noise_against_it_that_it_does_not_know(bits, attempts):
+    """A server knows its own, outsiders and clients neither; full noise is sigma a server, split noise sigma in sum."""
+    full = replace(PLAN, bit_noise_multiplier=bits)
+    once = full.effective_multiplier / math.sqrt(attempts)
+    for plan, known, unknown in ((full, once, SQRT2 * once), (replace(full, noise="split"), once / SQRT2, once)):
+        found = {view: plan.release(view, attempts).noise_multiplier for view in VIEWS}
+        assert found == {"outsider": unknown, "client": unknown, "server": known}
+
+
+@pytest.mark.parametrize(
+    ("sigma", "outsider", "server"),
+    [(1.519, 2.300, 48.98), (2.512, 1.197, 24.22), (4.509, 0.595, 11.36), (8.409, 0.292, 5.36)],
+)
+def test_the_operating_points_epsilons(sigma, outsider, server):
+    """docs/privacy.md: 1,000 of 10,000 clients, 100 rounds, full noise at each server."""
+    plan = PrivacyPlan("fixed", 10_000, 1_000, sigma, 1e-5)
+    assert plan.epsilon(100) == pytest.approx(outsider, abs=6e-4)
+    assert plan.epsilon(100, "server") == pytest.approx(server, abs=6e-3)
 
 
 def test_a_server_that_subtracts_its_noise_gains_where_the_noise_is_split_and_only_there():
-    split = replace(PLAN, noise="split")
-    assert split.epsilon(500) == PLAN.epsilon(500)
-    assert split.epsilon(500, "server") == replace(PLAN, noise_multiplier=1.341 / math.sqrt(2)).epsilon(500, "server")
+    """The same noise in sum: split at sigma, or full at sigma/sqrt(2)."""
+    split, full = replace(PLAN, noise="split"), replace(PLAN, noise_multiplier=1.341 / SQRT2)
+    assert split.epsilon(500) == pytest.approx(full.epsilon(500), rel=1e-9) == pytest.approx(8.868, abs=6e-4)
+    assert split.epsilon(500, "server") == full.epsilon(500, "server")
     assert split.epsilon(500, "server") > 1.5 * PLAN.epsilon(500, "server")
 
 
 def test_subtracted_noise_alone_costs_what_the_paper_leaves_out():
-    """Poisson, delta 1e-3: 8.35 becomes 15.62 at sigma/sqrt(2), before the cohort is known too."""
-    plan = replace(PLAN, sampler="poisson")
+    """Poisson, rdp, delta 1e-3: 8.35 becomes 15.62 at sigma/sqrt(2), before the cohort is known too."""
+    plan = replace(PLAN, sampler="poisson", accountant="rdp", noise="split")
     assert plan.epsilon(500) == pytest.approx(8.35, abs=0.005)
     assert replace(plan, noise_multiplier=1.341 / math.sqrt(2)).epsilon(500) == pytest.approx(15.62, abs=0.005)
 
@@ -104,5 +129,5 @@ def test_a_noisy_count_of_bits_costs_something_and_little_if_it_is_noisy_enough(
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_repeated_round_is_less_noise_on_the_same_sample(view):
     once, twice = PLAN.release(view), PLAN.release(view, attempts=2)
-    assert twice.noise_multiplier == once.noise_multiplier / math.sqrt(2)
+    assert twice.noise_multiplier == pytest.approx(once.noise_multiplier / SQRT2, rel=1e-12)
     assert replace(twice, noise_multiplier=once.noise_multiplier) == once

@@ -20,12 +20,12 @@ def test_the_document_names_everything_that_its_figures_depend_on():
     assert document["epsilon"] == document["views"]["outsider"] == PLAN.epsilon(500)
     assert document["epsilon_per_round"] == PLAN.epsilon(1)
     assert document["views"] == {view: PLAN.epsilon(500, view) for view in VIEWS}
-    assert (document["adjacency"], document["accountant"], document["delta"]) == ("replace-one", "rdp", 1e-3)
-    assert "Canonne" in document["conversion"] and "warning" not in document
+    assert (document["adjacency"], document["accountant"], document["delta"]) == ("replace-one", "tightest", 1e-3)
+    assert "smaller" in document["conversion"] and "warning" not in document
 
 
 def test_the_papers_accounting_comes_with_a_warning_and_without_other_views():
-    document = account(replace(PLAN, accountant="paper"), 500)
+    document = account(replace(PLAN, accountant="paper", noise="split"), 500)
     assert document["epsilon"] == pytest.approx(9.43, abs=0.005)
     assert document["views"] == {"outsider": document["epsilon"], "client": None, "server": None}
     assert document["adjacency"] == "add/remove" and document["warning"].startswith("comparison only")
