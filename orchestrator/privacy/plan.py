@@ -77,7 +77,7 @@ class PrivacyPlan:
         bit_noise_multiplier: where a round also releases a noisy count of bits, for the adaptive clip bound: its noise
             relative to the count's sensitivity, per server as for the aggregate; None where it does not.
         amplified: whether sampling may be counted on. With "fixed" cohorts of clients that keep state it may not: what
-            others train tells in later rounds who took part before. Everybody's view is then accounted as a server's.
+            others train tells in later rounds who took part before. Everybody is then taken to know the cohorts.
 
     Raises:
         ConfigError: on construction, with one line that names the value at fault.

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest
 
-from orchestrator.privacy.accountant import RdpAccountant, Release
+from orchestrator.privacy.accountant import RdpAccountant
 from orchestrator.privacy.noise import discrete_gaussian, noise_ring64, steps
 from orchestrator.privacy.plan import PrivacyPlan
+from orchestrator.privacy.release import Release
 
 BITS = 57
 COUNT = 20_000
