@@ -19,6 +19,7 @@ from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.methods import create, method_class
 from orchestrator.methods.fairdual import Ledger
 from orchestrator.models import create_network
+from orchestrator.models.trained import load_model
 from tests.class_graphs import class_graph
 
 EMPTY = np.zeros(Ledger.SIZE)
@@ -96,6 +97,15 @@ def test_nodes_that_are_not_measured_move_nothing(make_graph, measured):
     object.__setattr__(other, "labels", labels)
     moves = [create(g, settings, 0).train(start(g, settings)).delta[-10:] for g in (graph, other)]
     assert np.array_equal(*moves) == (measured == "train")
+
+
+def test_labels_of_test_nodes_move_nothing(make_graph):
+    graph = make_graph()
+    graph = replace(graph, val=np.zeros_like(graph.val), test=graph.val)
+    other = replace(graph, labels=np.where(graph.test, 1 - graph.labels, graph.labels).astype(np.int8))
+    settings = config()
+    moves = [create(g, settings, 0).train(start(g, settings)).delta for g in (graph, other)]
+    np.testing.assert_array_equal(*moves)
 
 
 def test_without_multipliers_it_is_fedavg(make_graph):
@@ -190,5 +200,9 @@ def test_both_gaps_of_the_federation_are_at_most_half_of_fedavgs(tmp_path):
 
 def test_on_shares_it_is_the_same_within_the_bound_of_fixed_point(tmp_path):
     _, results = trained(tmp_path, "embedded", "fairdual", rounds=3)
+    [saved] = tmp_path.glob("*/model.pt")  # the model alone, which predicts
+    size = load_model(saved).network.size
+    np.testing.assert_array_equal(load_model(saved).parameters, results[-1].parameters[:size])
+    assert len(results[-1].parameters) == size + Ledger.SIZE
     assert all(0 < r.difference <= r.bound for r in results)
     assert np.abs(results[-1].parameters[-10:]).max() > 0
