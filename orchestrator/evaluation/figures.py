@@ -20,8 +20,8 @@ class Evaluation:
     """The metrics over the nodes of one mask; a metric that is not defined there is None, never 0 or NaN.
 
     Attributes:
-        metrics: by name. `accuracy`: share of nodes whose predicted class is the label. `auc`, `macro_f1`: see
-            `orchestrator.evaluation.ranking` and `GroupTable`. `delta_sp`: statistical parity gap,
+        metrics: by name. `accuracy`: share of nodes whose predicted class is the label. `auc`, `balanced_accuracy`,
+            `macro_f1`: see `orchestrator.evaluation.ranking` and `GroupTable`. `delta_sp`: statistical parity gap,
             ``|P(yhat=1 | s=1) - P(yhat=1 | s=0)|``. `delta_eo`: equal opportunity gap, the same among nodes with
             y = 1. Of several classes both are the largest over the classes c, of ``yhat = c`` (Denis et al., JMLR 25,
             2024), and of that among nodes with y = c (Putzel and Lee, 2022, term by term).
@@ -67,7 +67,9 @@ def of_nodes(table: GroupTable, auc: float | None, finite: bool = True) -> Evalu
         finite: whether all logits are.
     """
     gaps = _gaps(table)
-    values = {"accuracy": float(table.accuracy), "auc": auc, **{name: gap.size for name, gap in gaps.items()}}
+    values: dict[str, float | None] = {"accuracy": float(table.accuracy), "auc": auc}
+    values["balanced_accuracy"] = float(table.balanced_accuracy) if table.nodes else None
+    values |= {name: gap.size for name, gap in gaps.items()}
     if finite and table.nodes:
         undefined = {name: _lacking(table, name) for name, gap in gaps.items() if gap.size is None}
         if auc is None:
@@ -93,10 +95,11 @@ def of_clients(tables: Sequence[np.ndarray], aucs: Sequence[float], independent:
     """
     each = GroupTable(np.stack(tables))
     union, kept = each.total(), each.nodes > 0
-    metrics: dict[str, float | None] = {"accuracy": None, "macro_f1": None, "auc": None}
+    metrics: dict[str, float | None] = {"accuracy": None, "macro_f1": None, "auc": None, "balanced_accuracy": None}
     undefined = dict.fromkeys(metrics, "no client has such nodes")
     if kept.any():
         metrics |= {"accuracy": float(each.accuracy[kept].mean()), "macro_f1": float(each.macro_f1[kept].mean())}
+        metrics["balanced_accuracy"] = float(union.balanced_accuracy)
         undefined = {"auc": "no client has nodes of two classes"}
     if not np.isnan(aucs).all():
         metrics["auc"] = float(np.nanmean(aucs))

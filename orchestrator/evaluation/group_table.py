@@ -92,6 +92,14 @@ class GroupTable:
         return _share(np.trace(self.confusion, axis1=-2, axis2=-1), self.nodes)
 
     @property
+    def balanced_accuracy(self) -> np.ndarray:
+        """Mean over the classes that have nodes of the share that is taken for it, shape (...); NaN without nodes.
+
+        A model that takes every node for the same class has 1 / C, whatever its accuracy, and no gap either.
+        """
+        return np.nanmean(_share(np.diagonal(self.confusion, axis1=-2, axis2=-1), self.confusion.sum(axis=-1)), axis=-1)
+
+    @property
     def macro_f1(self) -> np.ndarray:
         """Mean of ``2 TP / (2 TP + FP + FN)`` over the classes among labels or predictions, shape (...); or NaN."""
         appearances = self.confusion.sum(axis=-1) + self.confusion.sum(axis=-2)

@@ -20,7 +20,7 @@ from orchestrator.models import create_network
 __all__ = ["METRICS", "Evaluator", "evaluate", "moving_average"]
 
 METRICS = ("accuracy", "auc", "delta_sp", "delta_eo")
-"""Of the whole graph, where there is a sensitive attribute."""
+"""The paper's, of the whole graph, where there is a sensitive attribute; pictures show these."""
 
 
 def evaluate(logits: np.ndarray, labels: np.ndarray, sensitive: np.ndarray | None) -> Evaluation:

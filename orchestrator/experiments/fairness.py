@@ -75,7 +75,7 @@ class Arm:
     def of(cls, name: str, runs: Sequence[Sequence[Mapping[str, Any]]]) -> Arm:
         """From the records of each seed."""
         last = [run[-1]["test"] for run in runs]
-        names = [n for n in metric_names(last[0]) if n in ("accuracy", "auc", *GAPS)]
+        names = [n for n in metric_names(last[0]) if n in ("auc", "balanced_accuracy", *GAPS)]
         values = {n: tuple(moving_average([record["test"][n] for record in run])[-1] for run in runs) for n in names}
         return cls(name, values, {n: nodes_behind(last, n) for n in names})
 

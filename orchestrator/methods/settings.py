@@ -61,7 +61,7 @@ class FairDualSettings(GlobalModelSettings):
     rate: float = Field(0.3, gt=0, le=1, description="of the running means of predictions by group, a round")
     multiplier_max: float = Field(5.0, gt=0, le=16, description="public cap of a multiplier, either sign")
     measured: Literal["train", "train_val"] = Field(
-        "train_val",
+        "train",
         description="nodes on which clients measure the gaps; train_val: the validation nodes too, whose labels then "
         "move the multipliers, though never the weights directly",
     )

@@ -19,7 +19,7 @@ def test_compare_prints_one_json_document(safegnn):
     assert document["rounds"] == 2 and 0 < document["max_model_difference"] < 1e-5
     assert document["engines"].keys() == {"plaintext", "embedded"}
     for metrics in document["engines"].values():
-        assert metrics.keys() == {"accuracy", "auc", "delta_sp", "delta_eo"}
+        assert metrics.keys() == {"accuracy", "auc", "balanced_accuracy", "delta_sp", "delta_eo"}
         assert all(0 <= value <= 1 for value in metrics.values())
     assert_picture(Path(document["folder"]) / "comparison.png")
     assert [line.split()[:3] for line in err.splitlines()] == [
@@ -47,7 +47,7 @@ def test_compare_of_methods_prints_its_table_or_one_json_document(safegnn):
     status, out, err = safegnn(*methods, "--seeds", "2", "--json")
     assert status == 0 and "round 1/8  local, seed 31  val accuracy" in err
     document = json.loads(out, parse_constant=pytest.fail)
-    assert document["seeds"] == 2 and len(document["scores"]) == 18
+    assert document["seeds"] == 2 and len(document["scores"]) == 20
     gaps = [score for score in document["scores"] if score["metric"] in ("delta_sp", "delta_eo")]
     assert len(gaps) == 4 and all(score["n_s0"] > 0 and score["n_s1"] > 0 for score in gaps)
     assert all(score["low"] is None for score in gaps)  # of two seeds

@@ -69,7 +69,7 @@ def test_auc_is_the_mean_over_the_clients_that_have_one():
 @pytest.mark.parametrize("clients", [1, 3])
 def test_without_nodes_all_is_undefined_with_a_reason(clients):
     result = summarise([table([])] * clients)
-    assert result.metrics == dict.fromkeys(("accuracy", "macro_f1", "auc"))
+    assert result.metrics == dict.fromkeys(("accuracy", "macro_f1", "auc", "balanced_accuracy"))
     assert result.counts == {"clients": 0, "nodes": 0, "nodes_effective": 0}
     assert result.undefined == dict.fromkeys(result.metrics, "no client has such nodes")
     fairness = summarise([grouped()] * clients)
@@ -94,7 +94,7 @@ def test_gaps_are_of_the_union_and_over_the_clients_that_have_both_groups():
         assert (facts["clients"], facts["clients_lacking"]) == (2, 1)
     assert (result.gaps["delta_sp"]["worst_n_s0"], result.gaps["delta_sp"]["worst_n_s1"]) == (2, 2)
     assert (result.gaps["delta_eo"]["worst_n_s0"], result.gaps["delta_eo"]["worst_n_s1"]) == (1, 1)
-    assert list(result.metrics)[3:] == [
+    assert list(result.metrics)[4:] == [
         "delta_sp", "delta_sp_mean", "delta_sp_worst", "delta_eo", "delta_eo_mean", "delta_eo_worst",
     ]  # fmt: skip
     assert result.counts["nodes_s0"] == 6 and result.counts["positives_s1"] == 2

@@ -156,7 +156,7 @@ def test_the_whole_graph_may_have_many_classes_and_no_groups(tiny, tmp_path, gra
         fine = round_evaluation(config, replace(graph, sensitive=sensitive), None, {})
         fine.aggregated(1, [0], parameters)
         found = fine.evaluations()["val"]
-        assert set(found.metrics) == {"accuracy", "auc", *gaps} and set(found.gaps) == gaps
+        assert set(found.metrics) == {"accuracy", "auc", "balanced_accuracy", *gaps} and set(found.gaps) == gaps
         assert 0 <= found.metrics["accuracy"] <= 1 and fine.facts() == {} and fine.said == {}
 
 

@@ -21,7 +21,7 @@ from orchestrator.registry import CENTRALISED, METHODS
 
 SEEDS = 2
 GAPS = ("delta_sp", "delta_sp_mean", "delta_sp_worst", "delta_eo", "delta_eo_mean", "delta_eo_worst")
-METRICS_OF_CLIENTS = ("accuracy", "macro_f1", "auc", *GAPS)
+METRICS_OF_CLIENTS = ("accuracy", "macro_f1", "auc", "balanced_accuracy", *GAPS)
 NAMES = ("fedavg", "fedpub", CENTRALISED)
 BY_CLIENTS = (
     "evaluation.where=clients",
