@@ -64,6 +64,10 @@ def test_the_page_shows_the_file():
     assert BLOCKS[0] == (ROOT / "tests" / "examples" / "fedprox.py").read_text(encoding="utf-8")
 
 
+def test_the_pages_sum_is_the_one_that_is_tested():
+    assert BLOCKS[2] in (ROOT / "tests" / "examples" / "counting.py").read_text(encoding="utf-8")
+
+
 def test_the_pages_line_is_the_entry_in_the_package():
     named = eval(f"{{{BLOCKS[1].strip()}}}", {"Method": Method})["fedprox"]
     moved = (place.replace("tests.examples", "orchestrator.methods") for place in (ENTRY.client, ENTRY.settings))
@@ -74,13 +78,13 @@ def test_what_the_page_names_exists():
     for name in set(re.findall(r"`((?:coordinator|mpc_programs|tests|docs)/[\w/.]+)`", PAGE)):
         assert (ROOT / name).exists() or name == "orchestrator/methods/fedprox.py", name
     described = re.findall(r"`(\w+)\(", PAGE[: PAGE.index("## An example")])
-    for name in (*described, "preparations", "ask", "answer", "hear"):
+    for name in (*described, "statistic", "hear_total", "preparations", "ask", "answer", "hear"):
         assert hasattr(create(GRAPH, config(), 0), name), name
 
 
 def test_the_pages_rule_gives_the_same_weights_in_float64_and_on_shares(monkeypatch):
     added = {}
-    exec(BLOCKS[2], {"softmax": arithmetic.softmax, "Range": rules.Range, "Rule": rules.Rule, "RULES": added})
+    exec(BLOCKS[3], {"softmax": arithmetic.softmax, "Range": rules.Range, "Rule": rules.Rule, "RULES": added})
     [(name, rule)] = added.items()
     monkeypatch.setitem(rules.RULES, name, rule)
     parameters = rules.RoundParameters(name, 4)
