@@ -40,6 +40,9 @@ METHODS: Mapping[str, Method] = {
         "orchestrator.methods.f2gnn:F2GNN", "orchestrator.methods.settings:F2GNNSettings", "f2gnn", ("gcn", "own")
     ),
     "fedavg": Method("orchestrator.methods.fedavg:FedAvg", "orchestrator.methods.settings:FedAvgSettings", "fedavg"),
+    "fedprox": Method(
+        "orchestrator.methods.fedprox:FedProx", "orchestrator.methods.fair_settings:FedProxSettings", "fedavg"
+    ),
     "fairdual": Method(
         "orchestrator.methods.fairdual:FairDual",
         "orchestrator.methods.settings:FairDualSettings",

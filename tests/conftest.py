@@ -35,6 +35,7 @@ TINY = (
 FITS = {
     "f2gnn": (),
     "fedavg": (),
+    "fedprox": (),
     "fairdual": (),
     "local": ("evaluation.where=clients",),
     "fedpub": ("evaluation.where=clients", "model.name=gcn-classifier"),

@@ -70,8 +70,8 @@ def test_centralised_trains_in_every_round_however_clients_are_sampled(tiny, tmp
 
 def test_an_unknown_method_is_told_those_that_there_are(tiny, tmp_path):
     with pytest.raises(ConfigError) as caught:
-        compare_methods(tiny(tmp_path, *BY_CLIENTS), ["fedavg", "fedprox"], 1)
-    assert str(caught.value) == f"--methods fedprox: expected one of {', '.join(METHODS)}, centralised"
+        compare_methods(tiny(tmp_path, *BY_CLIENTS), ["fedavg", "nearby"], 1)
+    assert str(caught.value) == f"--methods nearby: expected one of {', '.join(METHODS)}, centralised"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""FedProx's client (Li et al., MLSys 2020): the local loss, and a pull towards the global model."""
+"""FedProx's client (Li et al., MLSys 2020): the local loss, and a pull towards the global model. The rule is the mean."""
 
 from __future__ import annotations
 
@@ -7,23 +7,16 @@ from typing import Self
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from orchestrator.methods.adam_training import AdamTraining, Batch
-from orchestrator.methods.settings import GlobalModelSettings
+from orchestrator.methods.fair_settings import FedProxSettings
 
-__all__ = ["FedProx", "FedProxSettings"]
-
-
-class FedProxSettings(GlobalModelSettings):
-    """Those of FedAvg, and the pull."""
-
-    mu: float = Field(0.01, ge=0, description="weight of half the squared distance to the global model")
+__all__ = ["FedProx"]
 
 
 class FedProx(AdamTraining):
-    """Minimises ``loss(w) + mu / 2 ||w - w_global||^2``. The rule is FedAvg's plain mean."""
+    """Minimises ``loss(w) + mu / 2 ||w - w_global||^2``."""
 
     settings: FedProxSettings
 
