@@ -43,6 +43,12 @@ METHODS: Mapping[str, Method] = {
     "fedprox": Method(
         "orchestrator.methods.fedprox:FedProx", "orchestrator.methods.fair_settings:FedProxSettings", "fedavg"
     ),
+    "fairfed": Method(
+        "orchestrator.methods.fairfed:FairFed",
+        "orchestrator.methods.fair_settings:FairFedSettings",
+        "softmax",
+        ("gcn", "own"),
+    ),
     "fairdual": Method(
         "orchestrator.methods.fairdual:FairDual",
         "orchestrator.methods.settings:FairDualSettings",

@@ -36,6 +36,7 @@ FITS = {
     "f2gnn": (),
     "fedavg": (),
     "fedprox": (),
+    "fairfed": (),
     "fairdual": (),
     "local": ("evaluation.where=clients",),
     "fedpub": ("evaluation.where=clients", "model.name=gcn-classifier"),

@@ -21,6 +21,7 @@ NAMED = {
     "f2gnn": "F2GNN",
     "fedavg": "FedAvg",
     "fedprox": "FedProx",
+    "fairfed": "FairFed",
     "fairdual": "FairDual",
     "local": "Alone",
     "fedpub": "FedPub",

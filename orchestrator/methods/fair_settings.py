@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
 from pydantic import Field
 
+from orchestrator.config import ModelConfig
 from orchestrator.methods.settings import GlobalModelSettings
 
-__all__ = ["FedProxSettings"]
+__all__ = ["FAIRFED_RANGE", "FairFedSettings", "FedProxSettings"]
 
 
 class FedProxSettings(GlobalModelSettings):
     """Those of FedAvg, and the pull towards the global model."""
 
     mu: float = Field(0.01, ge=0, description="weight of half the squared distance to the global model, in the loss")
+
+
+FAIRFED_RANGE = (0.25, 4.0)
+"""Public range of a client's weight, whose mean over clients is one."""
+
+
+class FairFedSettings(GlobalModelSettings):
+    """How fast a client's weight follows its distance from the federation, and which distance."""
+
+    beta: float = Field(
+        1.0, ge=0, description="times the client's distance less the mean one, taken off its weight; mean weight 1"
+    )
+    metric: Literal["sp", "eo"] = Field("eo", description="gap of demographic parity, or of equal opportunity")
+    rate: float = Field(0.3, gt=0, le=1, description="of the federation's running means, a round; the paper's is 1")
+    debias: Literal["none", "reweighing"] = Field(
+        "reweighing", description="of the local loss; reweighing: by the client's own counts of group and label"
+    )
+
+    @property
+    def score_max(self) -> float:
+        """The score is the logarithm of the weight's ratio to the least one."""
+        return math.log(FAIRFED_RANGE[1] / FAIRFED_RANGE[0])
+
+    def rule_parameters(self, model: ModelConfig) -> Mapping[str, Any]:
+        return {"fairness_max": self.score_max}

@@ -40,9 +40,8 @@ def test_a_contender_has_the_settings_of_the_others(tiny, tmp_path):
         own, expected = contender(config, name).model_dump(), config.model_dump()
         known = settings_class(name).model_fields
         expected["method"] = {key: value for key, value in expected["method"].items() if key in known} | {"name": name}
-        expected["model"]["name"] = {"f2gnn": "gcn", "fairdual": "gcn", "fedsage": "sage", "fedsage+": "sage"}.get(
-            name, "gcn-classifier"
-        )
+        if METHODS[name].networks:
+            expected["model"]["name"] = METHODS[name].networks[0]
         assert validated(expected).model_dump() == own
     assert contender(config, "fedavg").method.learning_rate == 0.02
     assert contender(config, "fedpub") == config  # with its mask_penalty, which no other method knows
