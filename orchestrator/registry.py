@@ -49,6 +49,12 @@ METHODS: Mapping[str, Method] = {
         "softmax",
         ("gcn", "own"),
     ),
+    "glocalfair": Method(
+        "orchestrator.methods.glocalfair:GLocalFair",
+        "orchestrator.methods.fair_settings:GLocalFairSettings",
+        "softmax",
+        ("gcn", "own"),
+    ),
     "fairdual": Method(
         "orchestrator.methods.fairdual:FairDual",
         "orchestrator.methods.settings:FairDualSettings",

@@ -37,6 +37,7 @@ FITS = {
     "fedavg": (),
     "fedprox": (),
     "fairfed": (),
+    "glocalfair": (),
     "fairdual": (),
     "local": ("evaluation.where=clients",),
     "fedpub": ("evaluation.where=clients", "model.name=gcn-classifier"),

@@ -22,6 +22,7 @@ NAMED = {
     "fedavg": "FedAvg",
     "fedprox": "FedProx",
     "fairfed": "FairFed",
+    "glocalfair": "GLocalFair",
     "fairdual": "FairDual",
     "local": "Alone",
     "fedpub": "FedPub",

@@ -11,7 +11,7 @@ from pydantic import Field
 from orchestrator.config import ModelConfig
 from orchestrator.methods.settings import GlobalModelSettings
 
-__all__ = ["FAIRFED_RANGE", "FairFedSettings", "FedProxSettings"]
+__all__ = ["FAIRFED_RANGE", "FairFedSettings", "FedProxSettings", "GLocalFairSettings"]
 
 
 class FedProxSettings(GlobalModelSettings):
@@ -43,3 +43,17 @@ class FairFedSettings(GlobalModelSettings):
 
     def rule_parameters(self, model: ModelConfig) -> Mapping[str, Any]:
         return {"fairness_max": self.score_max}
+
+
+class GLocalFairSettings(GlobalModelSettings):
+    """The clients' constraints on their own gaps, and how much fair local models weigh."""
+
+    tolerance: float = Field(0.02, ge=0, le=1, description="gap that a client's constraints allow")
+    step: float = Field(0.1, ge=0, description="by how much a multiplier rises in an epoch, times what the gap exceeds it")
+    multiplier_max: float = Field(5.0, gt=0, description="cap of a multiplier")
+    sharpness: float = Field(
+        2.0, gt=0, le=8, description="a client without gaps weighs e^sharpness times as much as one with gaps of 1"
+    )
+
+    def rule_parameters(self, model: ModelConfig) -> Mapping[str, Any]:
+        return {"fairness_max": self.sharpness}

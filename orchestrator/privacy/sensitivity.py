@@ -227,8 +227,8 @@ def softmax_own(parameters: RoundParameters) -> tuple[float, float]:
     assert parameters.expected is not None
     if parameters.fairness_max > 2.0 * EXP_MAX:
         raise ConfigError(
-            f"method.score_max = {parameters.fairness_max:g}: expected at most {2 * EXP_MAX:g} with Poisson sampling and "
-            "privacy.sensitivity = bounded_weights, whose weights have a fixed denominator"
+            f"the range of the method's score is {parameters.fairness_max:g}: expected at most {2 * EXP_MAX:g} with Poisson "
+            "sampling and privacy.sensitivity = bounded_weights, whose weights have a fixed denominator"
         )
     return math.exp(0.5 * parameters.fairness_max) / parameters.expected, own_exponential_error_ulp(parameters) * _ULP
 
