@@ -55,6 +55,12 @@ METHODS: Mapping[str, Method] = {
         "softmax",
         ("gcn", "own"),
     ),
+    "privfairfl": Method(
+        "orchestrator.methods.privfairfl:PrivFairFL",
+        "orchestrator.methods.fair_settings:PrivFairFLSettings",
+        "fedavg",
+        ("gcn", "own"),
+    ),
     "fairdual": Method(
         "orchestrator.methods.fairdual:FairDual",
         "orchestrator.methods.settings:FairDualSettings",

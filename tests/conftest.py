@@ -38,6 +38,7 @@ FITS = {
     "fedprox": (),
     "fairfed": (),
     "glocalfair": (),
+    "privfairfl": (),
     "fairdual": (),
     "local": ("evaluation.where=clients",),
     "fedpub": ("evaluation.where=clients", "model.name=gcn-classifier"),

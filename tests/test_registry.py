@@ -23,6 +23,7 @@ NAMED = {
     "fedprox": "FedProx",
     "fairfed": "FairFed",
     "glocalfair": "GLocalFair",
+    "privfairfl": "PrivFairFL",
     "fairdual": "FairDual",
     "local": "Alone",
     "fedpub": "FedPub",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
 from orchestrator.config import ModelConfig
 from orchestrator.methods.settings import GlobalModelSettings
+from orchestrator.secure_sum import SecureSum
 
-__all__ = ["FAIRFED_RANGE", "FairFedSettings", "FedProxSettings", "GLocalFairSettings"]
+__all__ = ["FAIRFED_RANGE", "FairFedSettings", "FedProxSettings", "GLocalFairSettings", "PrivFairFLSettings"]
 
 
 class FedProxSettings(GlobalModelSettings):
@@ -57,3 +58,17 @@ class GLocalFairSettings(GlobalModelSettings):
 
     def rule_parameters(self, model: ModelConfig) -> Mapping[str, Any]:
         return {"fairness_max": self.sharpness}
+
+
+class PrivFairFLSettings(GlobalModelSettings):
+    """Those of FedAvg, and what is public about the counts that clients sum on shares before the first round."""
+
+    most_nodes: float = Field(
+        1000.0, gt=0, description="bound of the Euclidean norm of a client's four counts by group and label"
+    )
+    counts_noise: float = Field(
+        0.0, ge=0, description="noise multiplier of the summed counts; with privacy.noise_multiplier it is needed too"
+    )
+
+    def statistics(self) -> Sequence[SecureSum]:
+        return [SecureSum("cells", self.most_nodes, lambda sizes: 4, self.counts_noise)]

@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from orchestrator.config import Config
 from orchestrator.errors import ConfigError
 from orchestrator.graphs.graph import Graph
-from orchestrator.methods.adam_training import AdamTraining
+from orchestrator.methods.adam_training import AdamTraining, Batch, sum_up
 from orchestrator.methods.base import LocalUpdate
 
-__all__ = ["FairTraining", "GroupShares", "node_losses"]
+__all__ = ["FairTraining", "GroupShares"]
 
 _LEAST_SHARE = 0.01
 """A group, or its positives, that is a smaller share of the nodes has no gap: dividing by it would only be noise."""
@@ -64,7 +65,12 @@ class GroupShares:
 
 
 class FairTraining(AdamTraining):
-    """Training by Adam for two classes and two groups, with a ledger of `LEDGER` numbers beside the model's."""
+    """Training by Adam for two classes and two groups, with a ledger of `LEDGER` numbers beside the model's.
+
+    Attributes:
+        sensitive, positive: of all nodes, int8, shape (n,).
+        weights: of the training nodes in the loss, float32; None: all count alike.
+    """
 
     LEDGER: ClassVar[int] = 0
 
@@ -73,6 +79,7 @@ class FairTraining(AdamTraining):
             raise ConfigError(f"method.name = {config.method.name} is for two classes and data with a sensitive attribute")
         super().__init__(graph, config, client)
         self.sensitive, self.positive = graph.sensitive, (graph.labels == 1).astype(np.int8)
+        self.weights: Tensor | None = None
 
     @classmethod
     def beside(cls, config: Config) -> np.ndarray:
@@ -94,12 +101,31 @@ class FairTraining(AdamTraining):
         """Called before training with what was released: the ledger less what this client would make of it."""
         return np.zeros(self.LEDGER)
 
+    @classmethod
+    def loss(cls, batch: Batch[Self], logits: Tensor) -> Tensor:
+        """The cross-entropy; where there are weights, the mean of each node's times its weight."""
+        if batch.clients[0].weights is None:
+            return super().loss(batch, logits)
+        pairs = zip(batch.each(logits), batch.clients, strict=True)
+        return sum_up(
+            [
+                F.binary_cross_entropy_with_logits(z, client.labels, weight=client.weights)
+                for z, client in pairs
+            ]
+        )
+
+    def weigh(self, cells: np.ndarray) -> None:
+        """Let training nodes count as these weights by group and label say, shape (2, 2)."""
+        groups, labels = (of[self.nodes.numpy()].astype(np.int64) for of in (self.sensitive, self.positive))
+        self.weights = torch.from_numpy(cells[groups, labels]).float()
+
+    @property
+    def cells(self) -> np.ndarray:
+        """Training nodes by group and label, float64, shape (2, 2)."""
+        groups, labels = (of[self.nodes.numpy()].astype(np.int64) for of in (self.sensitive, self.positive))
+        return np.bincount(2 * groups + labels, minlength=4).reshape(2, 2).astype(float)
+
     def shares(self, model: np.ndarray, measured: np.ndarray) -> GroupShares:
         """Of this client's nodes in the mask, of which there is at least one, by the hard predictions of a model."""
         predicted = self.predict(model, own=False)[measured]
         return GroupShares.count(predicted, self.positive[measured], self.sensitive[measured])
-
-
-def node_losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """The cross-entropy of each node, shape (n,), of networks with one logit; `Network.loss` is its mean."""
-    return F.binary_cross_entropy_with_logits(logits, labels, reduction="none")

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from orchestrator.config import Config
 from orchestrator.graphs.graph import Graph
-from orchestrator.methods.adam_training import Batch, sum_up
+from orchestrator.methods.adam_training import Batch
 from orchestrator.methods.fair_settings import FAIRFED_RANGE, FairFedSettings
-from orchestrator.methods.fair_training import FairTraining, GroupShares, node_losses
+from orchestrator.methods.fair_training import FairTraining, GroupShares
 from orchestrator.methods.reweighing import reweighing
 
 __all__ = ["FairFed", "Ledger"]
@@ -91,9 +90,8 @@ class FairFed(FairTraining):
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
         super().__init__(graph, config, client)
         self._weight = 1.0
-        groups, labels = (values[graph.train].astype(np.int64) for values in (self.sensitive, self.positive))
-        cells = reweighing(np.bincount(2 * groups + labels, minlength=4).reshape(2, 2))
-        self._cells = torch.from_numpy(cells[groups, labels]).float()
+        if self.settings.debias == "reweighing":
+            self.weigh(reweighing(self.cells))
 
     def move(self, model: np.ndarray, ledger: np.ndarray) -> np.ndarray:
         """The client's new weight, and its part of the ledger.
@@ -115,13 +113,6 @@ class FairFed(FairTraining):
     @property
     def _score(self) -> float:
         return min(math.log(self._weight / FAIRFED_RANGE[0]), self.settings.score_max)  # rounding, at the upper end
-
-    @classmethod
-    def loss(cls, batch: Batch[Self], logits: Tensor) -> Tensor:
-        if batch.clients[0].settings.debias == "none":
-            return super().loss(batch, logits)
-        pairs = zip(batch.each(logits), batch.clients, strict=True)
-        return sum_up([(client._cells * node_losses(z, client.labels)).mean() for z, client in pairs])
 
     @classmethod
     def scores(cls, batch: Batch[Self], trained: Tensor) -> Sequence[Mapping[str, float | np.ndarray]]:

@@ -19,6 +19,7 @@ from tests.training_runs import Crash, crash_after, run
 FAIR = {
     "fairfed": {"beta": 2.0},
     "glocalfair": {"step": 0.5},
+    "privfairfl": {},
 }
 """By name, with settings that make a difference in a few rounds."""
 
