@@ -61,6 +61,18 @@ METHODS: Mapping[str, Method] = {
         "fedavg",
         ("gcn", "own"),
     ),
+    "f2pgnn": Method(
+        "orchestrator.methods.f2pgnn:F2PGNN",
+        "orchestrator.methods.fair_settings:F2PGNNSettings",
+        "fedavg",
+        ("gcn", "own"),
+    ),
+    "fedfairgnn": Method(
+        "orchestrator.methods.fedfairgnn:FedFairGNN",
+        "orchestrator.methods.fair_settings:FedFairGNNSettings",
+        "softmax",
+        ("gcn", "own"),
+    ),
     "fairdual": Method(
         "orchestrator.methods.fairdual:FairDual",
         "orchestrator.methods.settings:FairDualSettings",

@@ -39,6 +39,8 @@ FITS = {
     "fairfed": (),
     "glocalfair": (),
     "privfairfl": (),
+    "f2pgnn": (),
+    "fedfairgnn": (),
     "fairdual": (),
     "local": ("evaluation.where=clients",),
     "fedpub": ("evaluation.where=clients", "model.name=gcn-classifier"),

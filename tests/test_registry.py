@@ -24,6 +24,8 @@ NAMED = {
     "fairfed": "FairFed",
     "glocalfair": "GLocalFair",
     "privfairfl": "PrivFairFL",
+    "f2pgnn": "F2PGNN",
+    "fedfairgnn": "FedFairGNN",
     "fairdual": "FairDual",
     "local": "Alone",
     "fedpub": "FedPub",

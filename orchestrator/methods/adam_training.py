@@ -75,6 +75,11 @@ class AdamTraining(LocalMethod):
         return cls.loss(batch, batch.logits(trained, noises))
 
     @classmethod
+    def gradients(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
+        """What Adam steps along, shape (b, e); here the objective's gradient."""
+        return torch.autograd.grad(cls.objective(batch, trained, noises), trained)[0]
+
+    @classmethod
     def loss(cls, batch: Batch[Self], logits: Tensor) -> Tensor:
         """The sum of the clients' losses of their predictions; here each is the mean cross-entropy.
 
@@ -141,7 +146,7 @@ class AdamTraining(LocalMethod):
         trained = torch.tensor(cls.start(batch, parameters, noises), dtype=torch.float32, requires_grad=True)
         moments = [client._take_moments(trained.shape[1]) for client in clients]
         for _ in range(method.local_epochs):
-            (gradients,) = torch.autograd.grad(cls.objective(batch, trained, noises), trained)
+            gradients = cls.gradients(batch, trained, noises)
             adam(
                 list(trained.detach().unbind()),
                 list(gradients.unbind()),

@@ -6,13 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from orchestrator.config import ModelConfig
 from orchestrator.methods.settings import GlobalModelSettings
 from orchestrator.secure_sum import SecureSum
 
-__all__ = ["FAIRFED_RANGE", "FairFedSettings", "FedProxSettings", "GLocalFairSettings", "PrivFairFLSettings"]
+__all__ = [
+    "FAIRFED_RANGE",
+    "F2PGNNSettings",
+    "FairFedSettings",
+    "FedFairGNNSettings",
+    "FedProxSettings",
+    "GLocalFairSettings",
+    "PrivFairFLSettings",
+]
 
 
 class FedProxSettings(GlobalModelSettings):
@@ -72,3 +80,44 @@ class PrivFairFLSettings(GlobalModelSettings):
 
     def statistics(self) -> Sequence[SecureSum]:
         return [SecureSum("cells", self.most_nodes, lambda sizes: 4, self.counts_noise)]
+
+
+class F2PGNNSettings(GlobalModelSettings):
+    """How much less the better group learns, and the noise that clients add themselves."""
+
+    beta: float = Field(0.5, ge=0, le=1, description="fairness budget: how much less the group that does better learns")
+    alpha: float = Field(
+        1.0, ge=1, le=4, description="power of the difference of the groups' performance; 1: its sign alone counts"
+    )
+    rate: float = Field(0.3, gt=0, le=1, description="of the federation's running means, a round; the paper's is 1")
+    local_clip: float | None = Field(
+        None, gt=0, description="bound of the Euclidean norm of a client's upload, which the client keeps to itself"
+    )
+    local_noise: float = Field(
+        0.0,
+        ge=0,
+        description="standard deviation of the noise that a client adds to its upload, relative to 2 local_clip; from "
+        "the operating system, so that a run is not repeatable",
+    )
+
+    @model_validator(mode="after")
+    def _noise_has_a_bound(self) -> F2PGNNSettings:
+        if self.local_noise > 0 and self.local_clip is None:
+            raise ValueError("method.local_noise is relative to method.local_clip: set that too")
+        return self
+
+
+class FedFairGNNSettings(GlobalModelSettings):
+    """The two gradients of the clients, and how servers trade performance for fairness."""
+
+    lam: float = Field(0.5, ge=0, description="lambda: weight of the client's soft gap of demographic parity")
+    fair_clip: float = Field(1.0, gt=0, description="bound of the Euclidean norm of the fairness gradient of a step")
+    budget: float = Field(0.05, ge=0, le=1, description="tau: the weighted mean of clients' gaps that is allowed")
+    dual_step: float = Field(0.1, ge=0, description="by how much the multiplier mu rises in a round, times the excess")
+    multiplier_max: float = Field(1.0, gt=0, le=16, description="cap of mu")
+    temperature: float = Field(
+        0.5, ge=0.05, description="T: the smaller, the more the best client weighs; the paper's linear program is T = 0"
+    )
+
+    def rule_parameters(self, model: ModelConfig) -> Mapping[str, Any]:
+        return {"fairness_max": (1 + self.multiplier_max) / self.temperature}

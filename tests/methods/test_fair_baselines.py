@@ -20,6 +20,8 @@ FAIR = {
     "fairfed": {"beta": 2.0},
     "glocalfair": {"step": 0.5},
     "privfairfl": {},
+    "f2pgnn": {"beta": 0.9},
+    "fedfairgnn": {"lam": 2.0},
 }
 """By name, with settings that make a difference in a few rounds."""
 
