@@ -61,6 +61,9 @@ METHODS: Mapping[str, Method] = {
         "fedavg",
         ("gcn", "own"),
     ),
+    "afed": Method(
+        "orchestrator.methods.afed:AFed", "orchestrator.methods.fair_settings:AFedSettings", "fedavg", ("gcn",)
+    ),
     "f2pgnn": Method(
         "orchestrator.methods.f2pgnn:F2PGNN",
         "orchestrator.methods.fair_settings:F2PGNNSettings",

@@ -39,6 +39,7 @@ FITS = {
     "fairfed": (),
     "glocalfair": (),
     "privfairfl": (),
+    "afed": (),
     "f2pgnn": (),
     "fedfairgnn": (),
     "fairdual": (),

@@ -24,6 +24,7 @@ NAMED = {
     "fairfed": "FairFed",
     "glocalfair": "GLocalFair",
     "privfairfl": "PrivFairFL",
+    "afed": "AFed",
     "f2pgnn": "F2PGNN",
     "fedfairgnn": "FedFairGNN",
     "fairdual": "FairDual",

@@ -59,8 +59,8 @@ class F2PGNN(FairTraining):
         sizes, sums = ledger[:2], ledger[2:]
         if sizes.min() <= _LEAST_SHARE * max(sizes.sum(), 1e-9):
             return np.ones(2)
-        p, q = np.clip(sums / sizes, 0, 1)
-        pull = self.settings.beta * self.settings.alpha * np.sign(p - q) * abs(p - q) ** (self.settings.alpha - 1)
+        method, (p, q) = self.settings, np.clip(sums / sizes, 0, 1)
+        pull = method.scale * method.power * np.sign(p - q) * abs(p - q) ** (method.power - 1)
         return np.maximum(0.0, np.array([1 - pull, 1 + pull]))
 
 

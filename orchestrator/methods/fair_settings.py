@@ -14,6 +14,7 @@ from orchestrator.secure_sum import SecureSum
 
 __all__ = [
     "FAIRFED_RANGE",
+    "AFedSettings",
     "F2PGNNSettings",
     "FairFedSettings",
     "FedFairGNNSettings",
@@ -58,11 +59,25 @@ class GLocalFairSettings(GlobalModelSettings):
     """The clients' constraints on their own gaps, and how much fair local models weigh."""
 
     tolerance: float = Field(0.02, ge=0, le=1, description="gap that a client's constraints allow")
-    step: float = Field(0.1, ge=0, description="by how much a multiplier rises in an epoch, times what the gap exceeds it")
+    step: float = Field(
+        0.1, ge=0, description="by how much a multiplier rises in an epoch, times what the gap exceeds it"
+    )
     multiplier_max: float = Field(5.0, gt=0, description="cap of a multiplier")
     sharpness: float = Field(
         2.0, gt=0, le=8, description="a client without gaps weighs e^sharpness times as much as one with gaps of 1"
     )
+    aggregation: Literal["scores", "clusters"] = Field(
+        "scores", description="clusters: the paper's, of models that a server sees; refused, as none does here"
+    )
+
+    @model_validator(mode="after")
+    def _no_server_sees_a_model(self) -> GLocalFairSettings:
+        if self.aggregation == "clusters":
+            raise ValueError(
+                "method.aggregation = clusters needs a server that sees every client's model; here servers hold shares "
+                "of them: leave it at scores"
+            )
+        return self
 
     def rule_parameters(self, model: ModelConfig) -> Mapping[str, Any]:
         return {"fairness_max": self.sharpness}
@@ -85,9 +100,14 @@ class PrivFairFLSettings(GlobalModelSettings):
 class F2PGNNSettings(GlobalModelSettings):
     """How much less the better group learns, and the noise that clients add themselves."""
 
-    beta: float = Field(0.5, ge=0, le=1, description="fairness budget: how much less the group that does better learns")
-    alpha: float = Field(
-        1.0, ge=1, le=4, description="power of the difference of the groups' performance; 1: its sign alone counts"
+    scale: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="beta: how much less the group that does better learns, and how much more the other",
+    )
+    power: float = Field(
+        1.0, ge=1, le=4, description="alpha, of the difference of the groups' performance; 1: its sign alone counts"
     )
     rate: float = Field(0.3, gt=0, le=1, description="of the federation's running means, a round; the paper's is 1")
     local_clip: float | None = Field(
@@ -110,7 +130,7 @@ class F2PGNNSettings(GlobalModelSettings):
 class FedFairGNNSettings(GlobalModelSettings):
     """The two gradients of the clients, and how servers trade performance for fairness."""
 
-    lam: float = Field(0.5, ge=0, description="lambda: weight of the client's soft gap of demographic parity")
+    parity: float = Field(0.5, ge=0, description="lambda: weight of the client's soft gap of demographic parity")
     fair_clip: float = Field(1.0, gt=0, description="bound of the Euclidean norm of the fairness gradient of a step")
     budget: float = Field(0.05, ge=0, le=1, description="tau: the weighted mean of clients' gaps that is allowed")
     dual_step: float = Field(0.1, ge=0, description="by how much the multiplier mu rises in a round, times the excess")
@@ -121,3 +141,30 @@ class FedFairGNNSettings(GlobalModelSettings):
 
     def rule_parameters(self, model: ModelConfig) -> Mapping[str, Any]:
         return {"fairness_max": (1 + self.multiplier_max) / self.temperature}
+
+
+class AFedSettings(GlobalModelSettings):
+    """How many embeddings a client generates, and how much they count."""
+
+    samples: int = Field(
+        32,
+        ge=4,
+        le=2**16,
+        multiple_of=4,
+        description="generated embeddings of a step, a quarter of each group and label",
+    )
+    augment: float = Field(0.5, ge=0, description="weight of their cross-entropy beside that of the training nodes")
+    variant: Literal["gan", "g"] = Field(
+        "gan",
+        description="gan: clients train the generator; g: the paper's other one, which its server trains on clients' "
+        "models; refused, as none sees them here",
+    )
+
+    @model_validator(mode="after")
+    def _no_server_sees_a_model(self) -> AFedSettings:
+        if self.variant == "g":
+            raise ValueError(
+                "method.variant = g needs a server that sees every client's model; here servers hold shares of them: "
+                "leave it at gan"
+            )
+        return self

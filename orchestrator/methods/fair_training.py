@@ -1,4 +1,4 @@
-"""What methods share whose clients know about the groups of the whole federation: group rates, and numbers beside the model.
+"""What methods share that know of two groups: rates by group, weights of nodes, and numbers beside the model.
 
 A client alone sees few nodes, often of one group. So the released vector may hold running means over the clients after
 the model's numbers, the *ledger*; a client moves it as it moves a weight, by a difference, and whatever aggregates,
@@ -76,7 +76,9 @@ class FairTraining(AdamTraining):
 
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
         if graph.classes != 2 or graph.sensitive is None:
-            raise ConfigError(f"method.name = {config.method.name} is for two classes and data with a sensitive attribute")
+            raise ConfigError(
+                f"method.name = {config.method.name} is for two classes and data with a sensitive attribute"
+            )
         super().__init__(graph, config, client)
         self.sensitive, self.positive = graph.sensitive, (graph.labels == 1).astype(np.int8)
         self.weights: Tensor | None = None
@@ -108,10 +110,7 @@ class FairTraining(AdamTraining):
             return super().loss(batch, logits)
         pairs = zip(batch.each(logits), batch.clients, strict=True)
         return sum_up(
-            [
-                F.binary_cross_entropy_with_logits(z, client.labels, weight=client.weights)
-                for z, client in pairs
-            ]
+            [F.binary_cross_entropy_with_logits(z, client.labels, weight=client.weights) for z, client in pairs]
         )
 
     def weigh(self, cells: np.ndarray) -> None:

@@ -26,6 +26,7 @@ from orchestrator.methods.settings import FairDualSettings
 
 __all__ = ["FairDual", "Ledger"]
 
+
 @dataclass(frozen=True)
 class Ledger(GroupShares):
     """What the released vector holds besides the model.

@@ -80,8 +80,7 @@ def accuracy(own: GroupShares) -> float:
 class FairFed(FairTraining):
     """FedAvg's training, or on reweighed nodes; its score is the logarithm of the running weight, from 0 on.
 
-    The mean of all clients' weights stays one as long as none reaches an end of `FAIRFED_RANGE`. A client without training
-    nodes keeps its weight and moves nothing.
+    A client without training nodes keeps its weight and moves nothing.
     """
 
     settings: FairFedSettings

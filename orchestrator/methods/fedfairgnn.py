@@ -1,7 +1,7 @@
 """FedFairGNN's client (Dang and Nguyen, 2026): gradients of task and fairness apart, and a score of both.
 
-Of each step's gradient g of cross-entropy plus ``method.lam`` times the client's soft gap of demographic parity, what points
-along the fairness gradient f is taken out, and f itself, clipped, is put in its place:
+Of each step's gradient g of cross-entropy plus ``method.parity`` times the client's soft gap of demographic parity,
+what points along the fairness gradient f is taken out, and f itself, clipped, is put in its place:
 
     g - (g . f / f . f) f + f min(1, C / ||f||)
 
@@ -11,8 +11,8 @@ temperature T, has the closed form softmax((Perf_k - mu DPD_k) / T), which is a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import torch
@@ -84,14 +84,14 @@ class FedFairGNN(FairTraining):
     def gradients(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
         method, logits = batch.clients[0].settings, batch.logits(trained, noises)
         soft = zip(batch.each(torch.sigmoid(logits)), batch.clients, strict=True)
-        unfair = method.lam * sum_up([(client._coefficients @ p).abs() for p, client in soft])
+        unfair = method.parity * sum_up([(client._coefficients @ p).abs() for p, client in soft])
         (task,) = torch.autograd.grad(cls.loss(batch, logits), trained, retain_graph=True)
         (fair,) = torch.autograd.grad(unfair, trained)
         return recombined(task + fair, fair, method.fair_clip)
 
 
 def recombined(total: Tensor, fair: Tensor, bound: float) -> Tensor:
-    """Of gradients, shape (b, e), row by row: the part of the total that is orthogonal to `fair`, plus `fair`, clipped."""
+    """Row by row of gradients, shape (b, e): the part of the total orthogonal to `fair`, plus `fair`, clipped."""
     lengths = torch.linalg.vector_norm(fair, dim=1, keepdim=True)
     along = (total * fair).sum(dim=1, keepdim=True) / lengths.square().clamp(min=_LEAST)
     return total - along * fair + fair * (bound / lengths.clamp(min=_LEAST)).clamp(max=1.0)

@@ -1,9 +1,9 @@
-"""GLocalFair's client (Meerza et al., 2024): local training under constraints on its own gaps, and a score of how it went.
+"""GLocalFair's client (Meerza et al., 2024): training under constraints on its own gaps, and a score of how it went.
 
 Minimise the cross-entropy while the client's gaps of true-positive and of false-positive rates are at most a tolerance:
-a proxy-Lagrangian (Cotter, Jiang, Sridharan, ALT 2019), whose multipliers rise with the gaps of hard predictions while the
-weights descend on soft ones. What the paper's server finds by clustering the models that it sees in the clear is here
-a softmax of secret scores; docs/methods/glocalfair.md says what that leaves out.
+a proxy-Lagrangian (Cotter, Jiang, Sridharan, ALT 2019), whose multipliers rise with the gaps of hard predictions while
+the weights descend on soft ones. What the paper's server finds by clustering the models that it sees in the clear is
+here a softmax of secret scores; docs/methods/glocalfair.md says what that leaves out.
 """
 
 from __future__ import annotations

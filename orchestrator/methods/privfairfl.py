@@ -1,4 +1,4 @@
-"""PrivFairFL's client (Pentyala et al., 2022), its pre-processing: the federation's counts, and the weights that follow.
+"""PrivFairFL's client (Pentyala et al., 2022), by pre-processing: the federation's counts, and weights that follow.
 
 Before the first round clients add up their training nodes by group and label on shares. Each then weighs every node by
 P(s) P(y) / P(s, y) of the federation (`reweighing`), so that group and label are independent in what all train on

@@ -1,7 +1,7 @@
 """Reweighing: weights under which group and label are independent; a pure function.
 
-Kamiran and Calders, "Data preprocessing techniques for classification without discrimination", Knowledge and Information
-Systems 33, 2012.
+Kamiran and Calders, "Data preprocessing techniques for classification without discrimination", Knowledge and
+Information Systems 33, 2012.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ def replacement_bound(parameters: RoundParameters, removed: bool = False) -> flo
 
 
 def softmax_bound(parameters: RoundParameters, least: int) -> float:
-    """Bound on ||sum gamma_i u_i - sum gamma'_i u'_i|| / C, where one client of a softmax of scores in [0, W] is replaced.
+    """Bound on ||sum gamma_i u_i - sum gamma'_i u'_i|| / C where one client of a softmax over [0, W] is replaced.
 
     Replacing client 1 changes the others' weights by a common factor alone: p_i = gamma_i / (1 - gamma_1) is the same
     before and after. With v = sum_{i > 1} p_i u_i, of norm at most C, the difference is
@@ -209,8 +209,8 @@ def softmax_bound(parameters: RoundParameters, least: int) -> float:
         gamma_1 u_1 - gamma'_1 u'_1 + (gamma'_1 - gamma_1) v,
 
     of norm at most gamma_1 + gamma'_1 + |gamma'_1 - gamma_1| = 2 max(gamma_1, gamma'_1) times C, which is at most 2 g
-    with g = 1 / (1 + (q-1) e^-W), the largest weight that scores can give; attained. Where the client drops out instead,
-    in either world, its weight there is 0 and the same bound holds. g falls with q.
+    with g = 1 / (1 + (q-1) e^-W), the largest weight that scores can give; attained. Where the client drops out
+    instead, in either world, its weight there is 0 and the same bound holds. g falls with q.
 
     Args:
         least: the fewest clients of which the sum may be.
@@ -227,8 +227,9 @@ def softmax_own(parameters: RoundParameters) -> tuple[float, float]:
     assert parameters.expected is not None
     if parameters.fairness_max > 2.0 * EXP_MAX:
         raise ConfigError(
-            f"the range of the method's score is {parameters.fairness_max:g}: expected at most {2 * EXP_MAX:g} with Poisson "
-            "sampling and privacy.sensitivity = bounded_weights, whose weights have a fixed denominator"
+            f"the score's range is {parameters.fairness_max:g} (method.sharpness, method.temperature): expected at "
+            f"most {2 * EXP_MAX:g} with Poisson sampling and privacy.sensitivity = bounded_weights, whose weights have "
+            "a fixed denominator"
         )
     return math.exp(0.5 * parameters.fairness_max) / parameters.expected, own_exponential_error_ulp(parameters) * _ULP
 

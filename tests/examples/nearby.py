@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Self
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -28,13 +26,7 @@ class Nearby(AdamTraining):
     settings: NearbySettings
 
     @classmethod
-    def start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
-        batch.centre = torch.tensor(parameters, dtype=torch.float32)
-        return super().start(batch, parameters, noises)
-
-    @classmethod
     def after_step(cls, batch: Batch[Self], trained: Tensor) -> None:
-        moved = trained - batch.centre  # a row a client
+        radius, moved = batch.clients[0].settings.radius, trained - batch.released  # a row a client
         lengths = torch.linalg.vector_norm(moved, dim=1, keepdim=True)
-        outside = lengths > batch.clients[0].settings.radius
-        trained.copy_(torch.where(outside, batch.centre + moved * batch.clients[0].settings.radius / lengths, trained))
+        trained.copy_(torch.where(lengths > radius, batch.released + moved * radius / lengths, trained))

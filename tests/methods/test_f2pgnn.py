@@ -32,7 +32,7 @@ def start(graph, own, p=0.0, q=0.0, sizes=(0.0, 0.0)):
 def test_each_groups_gradient_is_scaled_as_the_paper_says(make_graph, alpha, p, q):
     """L = 1 - beta R |P - Q|^(alpha - 1), R = alpha (-1)^[P < Q] (-1)^[u not in group 0]; 0 where P = Q."""
     beta, graph = 0.4, make_graph()
-    own = config(beta=beta, alpha=alpha)
+    own = config(scale=beta, power=alpha)
     released = start(graph, own, p, q, (0.3, 0.6))
     found = released[:-4] - create(graph, own, 0).train(released).delta[:-4]
     s, nodes = graph.sensitive[graph.train], torch.from_numpy(np.flatnonzero(graph.train))
@@ -70,7 +70,7 @@ def test_the_ledger_tells_each_groups_performance(make_graph):
 def test_without_a_budget_and_before_a_group_is_known_it_is_fedavg(make_graph):
     graph = make_graph()
     plain = create(graph, config("fedavg"), 0).train(start(graph, config("fedavg"))[:-4])
-    for own, ledger in ((config(beta=0.0), (0.9, 0.1, (0.5, 0.5))), (config(), (0.0, 0.0, (0.0, 0.0)))):
+    for own, ledger in ((config(scale=0.0), (0.9, 0.1, (0.5, 0.5))), (config(), (0.0, 0.0, (0.0, 0.0)))):
         update = create(graph, own, 0).train(start(graph, own, *ledger))
         np.testing.assert_allclose(update.delta[:-4], plain.delta, atol=2e-6)
 

@@ -20,8 +20,9 @@ FAIR = {
     "fairfed": {"beta": 2.0},
     "glocalfair": {"step": 0.5},
     "privfairfl": {},
-    "f2pgnn": {"beta": 0.9},
-    "fedfairgnn": {"lam": 2.0},
+    "afed": {"samples": 8},
+    "f2pgnn": {"scale": 0.9},
+    "fedfairgnn": {"parity": 2.0},
 }
 """By name, with settings that make a difference in a few rounds."""
 
@@ -42,7 +43,7 @@ def start(graph, own):
 
 def tiny_run(tiny, tmp_path, name, *more):
     """Cohorts of two of three clients, so that some keep state over a round that they miss."""
-    method = f"method={ {'name': name} | FAIR[name]}".replace("'", "")
+    method = f"method={ {'name': name} | FAIR[name] }".replace("'", "")
     federation = ("clients.count=3", "federation={rounds: 3, cohort: 2}", "run.checkpoint_rounds=1")
     return tiny(tmp_path, method, *federation, *more)
 
@@ -104,7 +105,9 @@ def test_degenerate_clients(make_graph, name, kind):
         released[create_network(graph.num_features, 2, own.model).size :] *= ledger
         update = create(graph, own, 0).train(released)
         assert np.isfinite(update.delta).all() and update.norm == pytest.approx(np.linalg.norm(update.delta))
-        assert all(0 <= score <= own.method.rule_parameters(own.model)["fairness_max"] for score in update.scores.values())
+        assert all(
+            0 <= score <= own.method.rule_parameters(own.model)["fairness_max"] for score in update.scores.values()
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)

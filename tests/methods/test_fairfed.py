@@ -35,9 +35,14 @@ def rates(graph, own, model):
     s, y = graph.sensitive[graph.train] == 1, graph.labels[graph.train] == 1
     with np.errstate(invalid="ignore"):
         gaps = [
-            hit[s & among].sum() / (s & among).sum() - hit[~s & among].sum() / (~s & among).sum() for among in (s | ~s, y)
+            hit[s & among].sum() / (s & among).sum() - hit[~s & among].sum() / (~s & among).sum()
+            for among in (s | ~s, y)
         ]
-    return *gaps, (hit == y).mean(), [((s == g) & w & h).mean() for h in (s | ~s, hit) for w in (s | ~s, y) for g in (0, 1)]
+    return (
+        *gaps,
+        (hit == y).mean(),
+        [((s == g) & w & h).mean() for h in (s | ~s, hit) for w in (s | ~s, y) for g in (0, 1)],
+    )
 
 
 @pytest.mark.parametrize("metric", ["sp", "eo"])

@@ -13,6 +13,8 @@ from sklearn.metrics import roc_auc_score
 from mpc_programs.rules import RoundParameters
 from orchestrator.config import load_config
 from orchestrator.coordinator.audit import float64_aggregate
+from orchestrator.coordinator.round_plan import RoundPlan
+from orchestrator.errors import ConfigError
 from orchestrator.evaluation.metrics import Evaluator
 from orchestrator.methods import create
 from orchestrator.methods.base import LocalUpdate
@@ -36,7 +38,7 @@ def parity(p, s):
 
 @pytest.mark.parametrize(("lam", "clip"), [(3.0, 0.02), (0.5, 100.0)])
 def test_training_is_that_of_the_decomposed_gradient(make_graph, lam, clip):
-    graph, own = make_graph(), config(lam=lam, fair_clip=clip)
+    graph, own = make_graph(), config(parity=lam, fair_clip=clip)
     released = start(graph, own)
     found = released[:-1] - create(graph, own, 0).train(released).delta[:-1]
     net, nodes = create_network(graph.num_features, 2, own.model), torch.from_numpy(np.flatnonzero(graph.train))
@@ -107,8 +109,20 @@ def test_the_penalty_lowers_the_clients_own_gap(make_graph):
     object.__setattr__(graph, "labels", labels)
     late = {}
     for lam in (0.0, 2.0):
-        own = config(lam=lam, local_epochs=150)
+        own = config(parity=lam, local_epochs=150)
         model = (start(graph, own) - create(graph, own, 0).train(start(graph, own)).delta)[:-1]
         p = expit(Evaluator(graph, own.model).logits(model)[graph.train, 1])
         late[lam] = parity(p, graph.sensitive[graph.train])
     assert late[2.0] < late[0.0] / 2, late
+
+
+def test_a_temperature_that_a_fixed_denominator_cannot_have_is_refused_by_name():
+    poisson = "federation.sampling=poisson"
+    privacy = "privacy={clip_norm: 1, noise_multiplier: 1, sensitivity: bounded_weights}"
+    for temperature, fits in ((0.25, True), (0.2, False)):
+        own = load_config(overrides=[f"method={{name: fedfairgnn, temperature: {temperature}}}", poisson, privacy])
+        if fits:
+            assert RoundPlan.of(own).parameters.fairness_max == 8
+        else:
+            with pytest.raises(ConfigError, match=r"score's range is 10 \(method\.sharpness, method\.temperature\)"):
+                RoundPlan.of(own)

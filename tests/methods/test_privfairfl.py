@@ -1,4 +1,4 @@
-"""PrivFairFL: the weights are Kamiran and Calders' of all clients' nodes together, summed on shares, and noise is charged."""
+"""PrivFairFL: weights are Kamiran and Calders' of all clients' nodes, summed on shares, whose noise is charged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from tests.training_runs import run
 
 pytestmark = pytest.mark.usefixtures("forkserver")
 
-SMALL = ("method={name: privfairfl, local_epochs: 1, weight_decay: 0}", "clients.count=3", "federation={rounds: 1, cohort: 3}")
+SMALL = (
+    "method={name: privfairfl, local_epochs: 1, weight_decay: 0}",
+    "clients.count=3",
+    "federation={rounds: 1, cohort: 3}",
+)
 
 
 def test_a_node_weighs_what_would_make_group_and_label_independent(make_graph):

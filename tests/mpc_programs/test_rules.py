@@ -37,7 +37,14 @@ CASES = [
 CASES += [RoundParameters("fedavg", 3), RoundParameters("fedavg", 3, ratio_max=1000.0)]
 CASES += [
     RoundParameters("softmax", q, fairness_max=cap, ratio_max=6.4, expected=expected)
-    for q, cap, expected in ((1, 2.0, None), (3, 2.0, None), (30, 4.0, None), (5, 20.0, None), (5, 8.0, 3), (2, 1.0, 30))
+    for q, cap, expected in (
+        (1, 2.0, None),
+        (3, 2.0, None),
+        (30, 4.0, None),
+        (5, 20.0, None),
+        (5, 8.0, 3),
+        (2, 1.0, 30),
+    )
 ]
 
 
