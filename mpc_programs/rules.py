@@ -19,7 +19,16 @@ from mpc_programs.fixed_denominator import FixedDenominator
 from mpc_programs.lockstep import Protocol, gather
 from mpc_programs.similarity import Similarity
 
-__all__ = ["RULES", "Range", "RoundParameters", "Rule", "factors", "score_names", "weights_and_clip"]
+__all__ = [
+    "RULES",
+    "Range",
+    "RoundParameters",
+    "Rule",
+    "factors",
+    "own_exponential_error_ulp",
+    "score_names",
+    "weights_and_clip",
+]
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,7 @@ class RoundParameters:
         rule: key of `RULES`.
         cohort: q, the number of clients in the round.
         lam, tau: lambda and tau of F2GNN's final score.
-        fairness_max: public cap of the fairness score.
+        fairness_max: W, public cap of the fairness score of `f2gnn`, and of the score of `softmax`.
         ratio_max: public cap of ||Delta||_2 / C; None where updates are not clipped.
         expected: m, the size of a cohort that is expected, where the weights' denominators are fixed at it; None where
             weights sum to one over whoever takes part.
@@ -128,6 +137,32 @@ def _f2gnn_error_ulp(parameters: RoundParameters) -> float:
     return softmax_error_ulp(parameters.cohort, parameters.gain)
 
 
+async def _softmax(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any]) -> Any:
+    """gamma_i = e^s_i / sum_k e^s_k for scores s in [0, W]: weights in proportion to a secret number of each client.
+
+    Where a cohort's size is random, e^(s_i - W/2) / m, m the expected size: a client in the middle of the range weighs
+    1/m, whoever else takes part.
+    """
+    if parameters.expected is None:
+        return await softmax(ops, scores["score"], 0.0, parameters.fairness_max)
+    half = 0.5 * parameters.fairness_max
+    weight = await exp(ops, scores["score"] - half, -half, half)
+    return ops.combine([(weight, 1.0 / parameters.expected)])
+
+
+def _softmax_error_ulp(parameters: RoundParameters) -> float:
+    """Of one softmax; or of q exponentials on [-W/2, W/2], by `exp`, each divided by m and rounded once more."""
+    if parameters.expected is None:
+        return softmax_error_ulp(parameters.cohort)
+    return parameters.cohort * own_exponential_error_ulp(parameters)
+
+
+def own_exponential_error_ulp(parameters: RoundParameters) -> float:
+    """Bound on the error of one client's weight under `softmax` with a fixed denominator, in ulp."""
+    squarings = max(0, math.ceil(math.log2(parameters.fairness_max / 2.5)))
+    return 13.0 * 2.0**squarings * math.exp(0.5 * parameters.fairness_max) / (parameters.expected or 1) + 2.0
+
+
 async def _fedavg(ops: Any, parameters: RoundParameters, scores: Mapping[str, Any]) -> Any:
     """The plain mean of the cohort, as in F2GNN's and FED-PUB's baselines: sizes of clients stay with the clients."""
     return ops.constants([1.0 / (parameters.expected or parameters.cohort)] * parameters.cohort)
@@ -143,6 +178,7 @@ RULES: dict[str, Rule] = {
         lambda p: {"balance": Range(0.0, 1.0), "fairness": Range(0.0, p.fairness_max)}, _f2gnn, _f2gnn_error_ulp
     ),
     "fedavg": Rule(lambda p: {}, _fedavg, lambda p: p.cohort),
+    "softmax": Rule(lambda p: {"score": Range(0.0, p.fairness_max)}, _softmax, _softmax_error_ulp),
     "fedpub": Rule(
         lambda p: {"embedding": Range(-1.0, 1.0, p.embedding)},
         _fedpub,

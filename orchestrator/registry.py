@@ -40,6 +40,42 @@ METHODS: Mapping[str, Method] = {
         "orchestrator.methods.f2gnn:F2GNN", "orchestrator.methods.settings:F2GNNSettings", "f2gnn", ("gcn", "own")
     ),
     "fedavg": Method("orchestrator.methods.fedavg:FedAvg", "orchestrator.methods.settings:FedAvgSettings", "fedavg"),
+    "fedprox": Method(
+        "orchestrator.methods.fedprox:FedProx", "orchestrator.methods.fair_settings:FedProxSettings", "fedavg"
+    ),
+    "fairfed": Method(
+        "orchestrator.methods.fairfed:FairFed",
+        "orchestrator.methods.fair_settings:FairFedSettings",
+        "softmax",
+        ("gcn", "own"),
+    ),
+    "glocalfair": Method(
+        "orchestrator.methods.glocalfair:GLocalFair",
+        "orchestrator.methods.fair_settings:GLocalFairSettings",
+        "softmax",
+        ("gcn", "own"),
+    ),
+    "privfairfl": Method(
+        "orchestrator.methods.privfairfl:PrivFairFL",
+        "orchestrator.methods.fair_settings:PrivFairFLSettings",
+        "fedavg",
+        ("gcn", "own"),
+    ),
+    "afed": Method(
+        "orchestrator.methods.afed:AFed", "orchestrator.methods.fair_settings:AFedSettings", "fedavg", ("gcn",)
+    ),
+    "f2pgnn": Method(
+        "orchestrator.methods.f2pgnn:F2PGNN",
+        "orchestrator.methods.fair_settings:F2PGNNSettings",
+        "fedavg",
+        ("gcn", "own"),
+    ),
+    "fedfairgnn": Method(
+        "orchestrator.methods.fedfairgnn:FedFairGNN",
+        "orchestrator.methods.fair_settings:FedFairGNNSettings",
+        "softmax",
+        ("gcn", "own"),
+    ),
     "fairdual": Method(
         "orchestrator.methods.fairdual:FairDual",
         "orchestrator.methods.settings:FairDualSettings",

@@ -35,6 +35,13 @@ TINY = (
 FITS = {
     "f2gnn": (),
     "fedavg": (),
+    "fedprox": (),
+    "fairfed": (),
+    "glocalfair": (),
+    "privfairfl": (),
+    "afed": (),
+    "f2pgnn": (),
+    "fedfairgnn": (),
     "fairdual": (),
     "local": ("evaluation.where=clients",),
     "fedpub": ("evaluation.where=clients", "model.name=gcn-classifier"),

@@ -120,7 +120,7 @@ def test_version_and_licence_are_the_packages_everywhere():
 
 
 PAGES = [str(page.relative_to(ROOT)) for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))]
-YOURS = {"orchestrator/methods/fedprox.py", "third_party/MP-SPDZ/compile.py"}
+YOURS = {"orchestrator/methods/nearby.py", "third_party/MP-SPDZ/compile.py"}
 """What the pages tell a reader to write or install."""
 
 

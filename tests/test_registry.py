@@ -9,6 +9,7 @@ import pytest
 
 from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.config import load_config, settings_class
+from orchestrator.config.method import methods_with
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.errors import ConfigError
 from orchestrator.methods import LocalMethod, method_class
@@ -19,6 +20,13 @@ from tests.conftest import FITS
 NAMED = {
     "f2gnn": "F2GNN",
     "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "fairfed": "FairFed",
+    "glocalfair": "GLocalFair",
+    "privfairfl": "PrivFairFL",
+    "afed": "AFed",
+    "f2pgnn": "F2PGNN",
+    "fedfairgnn": "FedFairGNN",
     "fairdual": "FairDual",
     "local": "Alone",
     "fedpub": "FedPub",
@@ -135,7 +143,7 @@ PERSONAL = [name for name, method in METHODS.items() if method.personal]
         ),
         (
             "method.stateful=false",
-            "method.stateful: a setting of f2gnn, fedavg, fairdual, fedsage, fedsage+; {} does not know it",
+            f"method.stateful: a setting of {', '.join(methods_with('stateful'))}; {{}} does not know it",
         ),
     ],
 )
@@ -162,5 +170,5 @@ def test_there_is_no_privacy_where_nothing_is_released(wrong):
 
 def test_an_unknown_method_is_told_those_that_there_are():
     with pytest.raises(ConfigError) as caught:
-        load_config(overrides=["method.name=fedprox"])
-    assert str(caught.value) == f"method.name: expected one of {', '.join(METHODS)}, got 'fedprox'"
+        load_config(overrides=["method.name=nearby"])
+    assert str(caught.value) == f"method.name: expected one of {', '.join(METHODS)}, got 'nearby'"

@@ -19,6 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from orchestrator.client.interface import Decoder, Encoder
+from orchestrator.client.summands import Summand, as_update
 from orchestrator.config import Config
 from orchestrator.errors import ConfigError, PeerLostError, RunError, SafeGNNError
 from orchestrator.files import read_arrays, write_atomically
@@ -31,9 +32,11 @@ from orchestrator.wire.message import Place
 __all__ = [
     "Answer",
     "Ask",
+    "Contribute",
     "Deliver",
     "Evaluate",
     "Hear",
+    "HearTotal",
     "Order",
     "Restore",
     "Reveal",
@@ -68,13 +71,23 @@ class Clients(dict[int, Any]):
         self._graphs, self.config = graphs, config
         self._method = method or method_class(config.method.name)
         self._keypairs: dict[int, Keypair] = {}
+        self._totals: dict[str, np.ndarray] = {}
 
     def __missing__(self, client: int) -> Any:
         own = self.config
         if own.privacy.noise_multiplier > 0:
             own = own.model_copy(update={"seed": derived_seed(own.seed, "client", client)})
-        self[client] = self._method(self._graphs[client].scaled_to_train(), own, client)
-        return self[client]
+        made = self._method(self._graphs[client].scaled_to_train(), own, client)
+        for name, total in self._totals.items():
+            made.hear_total(name, total)
+        self[client] = made
+        return made
+
+    def hear(self, name: str, total: np.ndarray) -> None:
+        """Tell a secure sum to every client, to those that are not made yet when they are."""
+        self._totals[name] = total
+        for client in self.values():
+            client.hear_total(name, total)
 
     def keypair(self, client: int) -> Keypair:
         """The key to which answers for this client are sealed; it lives as long as the process."""
@@ -131,10 +144,48 @@ class Train(Order):
                 connection.send(("upload", (slot, c, upload, plain)))
 
     def _missing(self, client: int, error: Exception) -> SafeGNNError:
-        """What stands for the upload of a client that failed: the round can go on without it."""
-        if isinstance(error, SafeGNNError):
-            return error
-        return PeerLostError(f"client {client}", "local training", self.round, where(error))
+        return _missing(client, "local training", self.round, error)
+
+
+@dataclass(frozen=True)
+class Contribute(Order):
+    """Encode what each client adds to a secure sum.
+
+    Attributes:
+        places: (slot, client).
+        summand: which of its numbers.
+        bound, length: of the sum, see `SecureSum`.
+    """
+
+    round: int
+    places: Sequence[tuple[int, int]]
+    summand: Summand
+    bound: float
+    length: int
+    encoder: Encoder
+
+    def carry_out(self, clients: Clients, connection: Connection) -> None:
+        for slot, c in self.places:
+            upload: Any
+            try:
+                numbers = self.summand.of(clients[c])
+                upload = self.encoder(as_update(numbers, self.bound, self.length), Place(self.round, slot, c))
+            except ConfigError:
+                raise  # no client can do what is set
+            except Exception as error:
+                upload = _missing(c, "secure sum", self.round, error)
+            connection.send(("upload", (slot, c, upload, None)))
+
+
+@dataclass(frozen=True)
+class HearTotal(Order):
+    """What all clients' numbers came to, for each client of the process, also those that are made later."""
+
+    name: str
+    total: np.ndarray = field(repr=False)
+
+    def carry_out(self, clients: Clients, connection: Connection) -> None:
+        clients.hear(self.name, self.total)
 
 
 @dataclass(frozen=True)
@@ -310,6 +361,11 @@ def _say(connection: Connection, kind: str, answer: Any) -> bool:
     except OSError:
         return False
     return True
+
+
+def _missing(client: int, phase: str, round: int, error: Exception) -> SafeGNNError:
+    """What stands for the upload of a client that failed: the round can go on without it."""
+    return error if isinstance(error, SafeGNNError) else PeerLostError(f"client {client}", phase, round, where(error))
 
 
 def where(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -10,6 +10,7 @@ from pydantic import Field
 from orchestrator.config.section import Section
 from orchestrator.config.sections import ModelConfig
 from orchestrator.registry import METHODS, load
+from orchestrator.secure_sum import SecureSum
 
 __all__ = ["DEFAULT_METHOD", "MethodSettings", "method_name", "methods_with", "settings_class"]
 
@@ -31,6 +32,10 @@ class MethodSettings(Section):
             Fields of `mpc_programs.rules.RoundParameters`.
         """
         return {}
+
+    def statistics(self) -> Sequence[SecureSum]:
+        """What clients add up on shares before the first round, one sum after the other; here nothing."""
+        return ()
 
 
 def settings_class(name: str) -> type[MethodSettings]:

@@ -29,9 +29,11 @@ import numpy as np
 from orchestrator.client.host import (
     Answer,
     Ask,
+    Contribute,
     Deliver,
     Evaluate,
     Hear,
+    HearTotal,
     Order,
     Restore,
     Reveal,
@@ -40,6 +42,7 @@ from orchestrator.client.host import (
     serve,
 )
 from orchestrator.client.interface import Decoder, Encoder
+from orchestrator.client.summands import Summand
 from orchestrator.config import Config
 from orchestrator.errors import PeerLostError, PeerTimeoutError, SafeGNNError
 from orchestrator.graphs.graph import Graph
@@ -200,6 +203,42 @@ class ClientPool:
             orders[k] = Train(k, round, places, parameters, encoder, keyed, audit)
         self._all("local training", round, orders, take)
         return Trained(dict(sorted(audits.items())), dict(sorted(missing.items())), time.perf_counter() - started)
+
+    def contribute(
+        self,
+        round: int,
+        clients: Sequence[int],
+        summand: Summand,
+        bound: float,
+        length: int,
+        encoder: Encoder,
+        deliver: Callable[[int, int, Any], None],
+    ) -> dict[int, SafeGNNError]:
+        """Let clients encode what they add to a secure sum; returns by slot why some have nothing to add.
+
+        Args:
+            summand: which of their numbers.
+            bound, length: of the sum.
+            encoder, deliver: as for `train`.
+        """
+        missing: dict[int, SafeGNNError] = {}
+
+        def take(slot: int, client: int, upload: Any, plain: Any) -> None:
+            if isinstance(upload, SafeGNNError):
+                missing[slot] = upload
+            else:
+                deliver(slot, client, upload)
+
+        orders = {}
+        for k, members in self._divided(clients).items():
+            places = [(slot, c) for slot, c in enumerate(clients) if c in members]
+            orders[k] = Contribute(round, places, summand, bound, length, encoder)
+        self._all("secure sum", round, orders, take)
+        return dict(sorted(missing.items()))
+
+    def hear_total(self, name: str, total: np.ndarray) -> None:
+        """Tell every client what a secure sum of all of them came to, float64 (m,)."""
+        self._all("secure sum", 0, {k: HearTotal(name, total) for k in range(len(self._members))})
 
     def deliver(
         self, round: int, cohort: Sequence[int], answers: Mapping[int, Any], decoder: Decoder, reveal: bool = False

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.config import Config
+from orchestrator.config import Config, EngineConfig
 from orchestrator.coordinator.alone import NoEngine
 from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.engine import Engine
 from orchestrator.coordinator.mpspdz import MpSpdzEngine
 from orchestrator.coordinator.plaintext import PlaintextEngine
 from orchestrator.coordinator.round_plan import RoundPlan
+from orchestrator.coordinator.sum_plan import sum_plan
 
-__all__ = ["create_engine"]
+__all__ = ["create_engine", "create_sum_engine"]
 
 
 def create_engine(config: Config, commands: dict[str, list[str]] | None = None) -> Engine:
@@ -25,6 +26,8 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
         ConfigError: the settings do not fit each other, or what the engine needs is not there.
     """
     plan, chosen = RoundPlan.of(config), config.engine
+    for described in config.method.statistics():
+        sum_plan(described, config.clients.count, plan)  # what does not fit is refused here
     if plan.parameters is None:
         return NoEngine(plan)
     if chosen.name == "plaintext":
@@ -39,3 +42,16 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
     if chosen.name == "mpspdz":
         return MpSpdzEngine(plan, home=chosen.mpspdz_home, **session)
     return EmbeddedEngine(plan, preprocessing=chosen.preprocessing, **session)
+
+
+def create_sum_engine(plan: RoundPlan, chosen: EngineConfig) -> Engine:
+    """The engine of a sum: plaintext where rounds are, else the embedded one, on ports that are free."""
+    if plan.engine == "plaintext":
+        return PlaintextEngine(plan)
+    return EmbeddedEngine(
+        plan,
+        preprocessing=chosen.preprocessing,
+        startup_timeout_sec=chosen.startup_timeout_sec,
+        timeout_sec=chosen.timeout_sec,
+        certificates=chosen.certificates,
+    )

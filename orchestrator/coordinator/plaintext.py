@@ -85,15 +85,17 @@ class PlaintextEngine(Engine):
             cost = self._cost(started, size if cohort else 0, size if cohort else 0)
             answers = dict(zip(slots, models, strict=True))
             return Aggregation(None, cost, answers=answers, weights=weights, left_out=left_out)
-        self._model = float64_aggregate(self._model, self._parameters, terms.clip_norm, uploads)
+        released = float64_aggregate(self._model, self._parameters, terms.clip_norm, uploads)
         if terms.noise_stddev:
-            self._model = self._model + _noise(terms.noise_stddev, len(self._model))
+            released = released + _noise(terms.noise_stddev, len(released))
         if self.plan.noise.multiplier > 0:
-            self._model = self._model + _dither(self.plan.vectors.dither_bound, len(self._model))
+            released = released + _dither(self.plan.vectors.dither_bound, len(released))
+        if self.plan.accumulates:
+            self._model = released
         if terms.count_stddev is not None and terms.clip_norm is not None:
             within = sum(upload.norm <= terms.clip_norm for upload in uploads) + float(_noise(terms.count_stddev, 1)[0])
         cost = self._cost(started, size if cohort else 0, size)
-        return Aggregation(self._model.copy(), cost, within, left_out=left_out)
+        return Aggregation(released.copy(), cost, within, left_out=left_out)
 
     def close(self) -> None:
         pass

@@ -19,12 +19,12 @@ from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.config import Config
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE, VectorFormat, clip_error
-from orchestrator.privacy.plan import PrivacyPlan, server_stddev
+from orchestrator.privacy.plan import NoisySum, PrivacyPlan, server_stddev
 from orchestrator.privacy.quantile import COUNT_SENSITIVITY
 from orchestrator.privacy.sensitivity import BOUNDS, bounds_of, l2_sensitivity, weights_error
 from orchestrator.registry import METHODS
 
-__all__ = ["HIDING_COHORT", "Noise", "RoundPlan", "Terms"]
+__all__ = ["FINEST_NOISE_BITS", "HIDING_COHORT", "Noise", "RoundPlan", "Terms"]
 
 HIDING_COHORT = 4
 """In a smaller cohort without noise a member learns much of the others."""
@@ -38,7 +38,7 @@ _SAMPLERS: dict[str, Literal["fixed", "poisson"]] = {"distinct": "fixed", "poiss
 _DROWNING = 0.75
 """Noise of both servers on the count, as a share of the cohort, beyond which an adaptive clip bound follows noise."""
 
-_FINEST_NOISE_BITS = 40
+FINEST_NOISE_BITS = 40
 """Noise of an accounted run is at least this many bits above the ring's grid; docs/privacy.md says what that gives."""
 
 
@@ -106,6 +106,8 @@ class RoundPlan:
         adaptive: whether the clip bound follows a quantile of the norms.
         unaccounted: what clients hear of each other besides the rounds; see `registry.Method`.
         stateful: whether anything stays with a client between its rounds.
+        accumulates: whether a round starts from what the last one released; else all start from the first model.
+        sums: what is released besides, of all clients.
     """
 
     parameters: RoundParameters | None
@@ -121,6 +123,8 @@ class RoundPlan:
     adaptive: bool = False
     unaccounted: str = ""
     stateful: bool = False
+    accumulates: bool = True
+    sums: tuple[NoisySum, ...] = ()
 
     @classmethod
     def of(cls, config: Config) -> RoundPlan:
@@ -152,6 +156,7 @@ class RoundPlan:
             protocol=chosen.protocol,
             adaptive=privacy.clip == "quantile",
             unaccounted=METHODS[config.method.name].unaccounted,
+            sums=tuple(NoisySum(s.name, s.noise_multiplier) for s in config.method.statistics()),
             stateful=getattr(config.method, "keeps_state", True),  # unless a method says that nothing does
         )
         if plan.parameters is not None:
@@ -190,7 +195,7 @@ class RoundPlan:
         if self.noise.multiplier == 0 or self.noise.count_multiplier is None:
             return Terms(self.clip_norm, 0.0, 0.0)
         count_stddev = server_stddev(self.noise.count_multiplier, COUNT_SENSITIVITY, self.noise.servers)
-        finest, largest = 2.0 ** (_FINEST_NOISE_BITS - COUNT_BITS), LARGEST_COUNT_NOISE
+        finest, largest = 2.0 ** (FINEST_NOISE_BITS - COUNT_BITS), LARGEST_COUNT_NOISE
         if not finest <= count_stddev <= largest:
             raise ConfigError(
                 f"privacy.quantile.bit_noise_multiplier = {self.noise.count_multiplier:g}: noise of {count_stddev:g} "
@@ -217,6 +222,8 @@ class RoundPlan:
             return f"{self.unaccounted} (method.name)"
         if self.rule.rule not in BOUNDS:
             return f"the rule {self.rule.rule} declares no bounds of its weights"
+        if bare := [noisy.name for noisy in self.sums if noisy.noise_multiplier == 0]:
+            return f"the sum '{bare[0]}' over all clients is released without noise"
         if not self._proven:
             return "none is proven for MP-SPDZ's arithmetic and for engine.program = faithful"
         return None
@@ -246,12 +253,13 @@ class RoundPlan:
             noise=noise.servers,
             sensitivity=self.sensitivity,
             bit_noise_multiplier=noise.count_multiplier,
+            sums=self.sums,
             amplified=not (self.stateful and _SAMPLERS[self.sampling] == "fixed"),
         )
-        if math.ldexp(plan.server_stddev, self.vectors.model_bits) < 2.0**_FINEST_NOISE_BITS:
+        if math.ldexp(plan.server_stddev, self.vectors.model_bits) < 2.0**FINEST_NOISE_BITS:
             raise ConfigError(
                 f"privacy.noise_multiplier = {noise.multiplier:g}: each server's noise of {plan.server_stddev:.3g} "
-                f"is below 2^{_FINEST_NOISE_BITS} steps of the ring's grid, too coarse to be accounted as Gaussian; "
+                f"is below 2^{FINEST_NOISE_BITS} steps of the ring's grid, too coarse to be accounted as Gaussian; "
                 "raise it, or set privacy.accountant to null"
             )
         if noise.budget is not None and (first := plan.epsilon(1)) is not None and first > noise.budget:
@@ -298,7 +306,7 @@ class RoundPlan:
         # Noise is an affine function of the bound; see `l2_sensitivity`.
         least, most = (self.at(bound)._stddev for bound in (low, high))
         if slope := (most - least) / (high - low):
-            finest, largest = 2.0 ** (_FINEST_NOISE_BITS - self.vectors.model_bits), self.vectors.limit / 10
+            finest, largest = 2.0 ** (FINEST_NOISE_BITS - self.vectors.model_bits), self.vectors.limit / 10
             # A little inside, so that rounding does not lead out of what the checks allow.
             at = [low + (stddev - least) / slope for stddev in (finest * (1 + 1e-9), largest * (1 - 1e-9))]
             low, high = max(low, at[0]), min(high, at[1])

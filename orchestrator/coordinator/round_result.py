@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from orchestrator.coordinator.engine import RoundCost
+from orchestrator.errors import ProtocolError, SafeGNNError
 from orchestrator.evaluation.figures import Evaluation
 
-__all__ = ["RoundResult"]
+__all__ = ["RoundResult", "reason_of"]
 
 
 @dataclass(frozen=True)
@@ -77,3 +78,8 @@ class RoundResult:
             "upload_bytes_per_client": cost.upload_bytes,
             "download_bytes_per_client": cost.download_bytes,
         }
+
+
+def reason_of(error: SafeGNNError) -> str:
+    """Why a client has no upload, for the record, which names client and round itself."""
+    return f"{error.phase}: {error.reason}" if isinstance(error, ProtocolError) else str(error)

@@ -6,6 +6,7 @@
     checkpoint/state.npz            round, released model, clip bound, and which client file counts
     checkpoint/client-7-round-12.npz
     checkpoint/privacy.json         what has been released so far, written before each release
+    checkpoint/totals.npz           what clients added up before the first round
     checkpoint/secret.key           of a run with noise: from which its cohorts and its clients' seeds follow
 
 A file that replaces another is written beside it, flushed to the disk and renamed, so a crash or a full disk leaves
@@ -22,25 +23,20 @@ simulated clients' own models. TensorBoard's logs, and the table of methods comp
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import os
-import platform
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
-from importlib import metadata
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import mpc_programs
 from orchestrator.config import Config, load_config
 from orchestrator.coordinator.cohorts import kept_key
+from orchestrator.coordinator.environment import environment, versions
 from orchestrator.coordinator.inputs import Inputs, check_settings
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.files import private, read_arrays, write_atomically
@@ -48,9 +44,9 @@ from orchestrator.locks import FolderLock
 
 __all__ = ["Checkpoint", "RunFolder"]
 
-_LIBRARIES = ("safegnn", "torch", "torch-geometric", "numpy", "scipy", "cryptography", "dp-accounting", "opendp")
 _PRIVACY = "privacy.json"
 _SECRET = "secret.key"
+_TOTALS = "totals.npz"
 _PREPARATION = "preparation.json"
 _INPUTS = "inputs.json"
 _ENVIRONMENT = "environment.json"
@@ -127,7 +123,7 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{error.filename or path}: cannot be created: {error.strerror or error}") from error
         folder = cls(path)
-        folder._write_json(_ENVIRONMENT, _environment())
+        folder._write_json(_ENVIRONMENT, environment())
         folder.save_settings(config)
         return folder
 
@@ -163,8 +159,8 @@ class RunFolder:
     @property
     def begun(self) -> bool:
         """Whether a round may have been released."""
-        files = (self.state_dir / "state.npz", self.state_dir / _PRIVACY, self.path / "metrics.jsonl")
-        return any(path.exists() for path in files)
+        kept = (self.state_dir / name for name in ("state.npz", _TOTALS, _PRIVACY))
+        return any(path.exists() for path in (*kept, self.path / "metrics.jsonl"))
 
     def save_settings(self, config: Config) -> None:
         """Replace `config.yaml`, whose paths are absolute, so that a run goes on from any working directory."""
@@ -193,9 +189,9 @@ class RunFolder:
 
     def _changed_versions(self) -> list[str]:
         """Versions in which this process differs from the last one that wrote here, which are kept."""
-        first, now = self._read_json(_ENVIRONMENT) or {}, _environment()
+        first, now = self._read_json(_ENVIRONMENT) or {}, environment()
         resumed = first.get("resumed", [])
-        last, current = _versions(resumed[-1] if resumed else first), _versions(now)
+        last, current = versions(resumed[-1] if resumed else first), versions(now)
         if not (found := [name for name, version in current.items() if last.get(name) != version]):
             return []
         self._write_json(_ENVIRONMENT, {**first, "resumed": [*resumed, {**now, "after_round": self.completed()}]})
@@ -310,11 +306,22 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise RunError(f"{path}: cannot be read: {error}") from error
 
-    def save_preparation(self, facts: Mapping[str, float]) -> None:
-        """Write `preparation.json`: steps, seconds and bytes of what clients did together before the first round."""
+    def save_totals(self, totals: Mapping[str, np.ndarray]) -> None:
+        """Replace `totals.npz`: by name, what secure sums before the first round came to; float64 (m,)."""
+        fields: dict[str, Any] = {f"total/{name}": total for name, total in totals.items()}
+        write_atomically(self.state_dir / _TOTALS, lambda file: np.savez(file, **fields))
+
+    def totals(self) -> dict[str, np.ndarray]:
+        """What `save_totals` wrote last; empty if there was none. Raises RunError for a damaged file."""
+        path = self.state_dir / _TOTALS
+        kept = read_arrays(path) if path.exists() else {}
+        return {name.removeprefix("total/"): total for name, total in kept.items()}
+
+    def save_preparation(self, facts: Mapping[str, Any]) -> None:
+        """Write `preparation.json`: what clients did together before the first round, and what it cost."""
         self._write_json(_PREPARATION, facts)
 
-    def preparation(self) -> dict[str, float] | None:
+    def preparation(self) -> dict[str, Any] | None:
         """What `save_preparation` wrote; None if there was none. Raises RunError for a damaged file."""
         return self._read_json(_PREPARATION)
 
@@ -413,36 +420,3 @@ def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
         else:
             row[key] = value
     return row
-
-
-def _environment() -> dict[str, Any]:
-    versions: dict[str, str | None] = {}
-    for library in _LIBRARIES:
-        try:
-            versions[library] = metadata.version(library)
-        except metadata.PackageNotFoundError:
-            versions[library] = None
-    return {
-        "python": sys.version.split()[0],
-        "platform": platform.platform(),
-        "processor": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "libraries": versions,
-        "source": _source(),
-    }
-
-
-@cache
-def _source() -> str:
-    """SHA-256 of the program's own files, which change between releases too."""
-    digest = hashlib.sha256()
-    for package in (Path(__file__).parents[1], Path(mpc_programs.__file__).parent):
-        for path in sorted([*package.rglob("*.py"), *package.rglob("*.mpc")]):
-            digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
-
-
-def _versions(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """What a resumed run should have alike."""
-    libraries = environment.get("libraries") or {}
-    return {"python": environment.get("python"), **libraries, "source": environment.get("source")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,10 +17,11 @@ from orchestrator.coordinator.cohorts import clients_config, fingerprint, sample
 from orchestrator.coordinator.engine import Aggregation, Engine, too_few
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.inputs import Inputs
+from orchestrator.coordinator.preparation import prepare_clients
 from orchestrator.coordinator.round_plan import HIDING_COHORT, RoundPlan
-from orchestrator.coordinator.round_result import RoundResult
+from orchestrator.coordinator.round_result import RoundResult, reason_of
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
-from orchestrator.errors import ConfigError, ProtocolError, RunError, SafeGNNError
+from orchestrator.errors import ConfigError, RunError
 from orchestrator.evaluation.rounds import RoundEvaluation, round_evaluation
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
@@ -31,6 +31,7 @@ from orchestrator.models.trained import TrainedModel
 from orchestrator.privacy.budget import Budget
 from orchestrator.privacy.quantile import next_clip_norm
 from orchestrator.registry import METHODS
+from orchestrator.secure_sum import Sizes
 
 __all__ = ["model_size", "train"]
 
@@ -121,8 +122,9 @@ def train(
                         "smaller with method.stateful = false or federation.sampling = poisson"
                     )
                 evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations, clients)
+                sizes = _sizes(graph, len(clients))
+                checkpoint = prepare_clients(config, plan, folder, pool, budget, checkpoint, sizes, announce)
                 rounds = _Rounds(config, plan, folder, pool, engine, evaluation, budget, checkpoint, audit, seed)
-                rounds.prepare_clients(len(clients), announce)
                 rounds.begin()
                 while rounds.cohort is not None:
                     observe(rounds.play(rounds.cohort))
@@ -132,6 +134,12 @@ def train(
         if not personal:
             TrainedModel(network, model[: network.size], graph.scaling.carried, graph.meaning).save(folder.model())
         return model
+
+
+def _sizes(graph: Graph, clients: int) -> Sizes:
+    """What everybody knows of the data."""
+    groups = 1 if graph.sensitive is None else 2
+    return Sizes(graph.num_nodes, graph.num_features, graph.classes, groups, clients)
 
 
 def _save_own_models(
@@ -172,26 +180,6 @@ class _Rounds:
         self._checkpoint, self._unsaved, self._seed = checkpoint, set[int](), seed
         self.number, self.model, self.clip_norm = checkpoint.round + 1, checkpoint.parameters, checkpoint.clip_norm
         self.cohort: list[int] | None = None
-
-    def prepare_clients(self, count: int, announce: Callable[[str], None]) -> None:
-        """Give clients the states of the checkpoint, or let them prepare together where their method asks for that."""
-        if self._checkpoint.states:
-            self._pool.restore(self._checkpoint.states)
-        elif steps := method_class(self._config.method.name).preparations(self._config):
-            if self._plan.privacy is not None:
-                raise ConfigError(
-                    f"method.name = {self._config.method.name}: its clients prepare together, which no epsilon counts; "
-                    "its entry in orchestrator/registry.py has to say so (unaccounted)"
-                )
-            started, sent = time.perf_counter(), 0
-            for step in range(steps):
-                sent += self._pool.prepare_together(step)
-                announce(f"clients prepare together: step {step + 1} of {steps}")
-            states = self._pool.save(0, range(count), self._folder.state_dir)
-            seconds = time.perf_counter() - started
-            self._folder.save_preparation({"steps": steps, "seconds": seconds, "bytes": sent})
-            self._checkpoint = replace(self._checkpoint, states=states)
-            self._folder.save(self._checkpoint)
 
     def begin(self) -> None:
         """Draw the cohort of the round to come, and begin with what the round needs."""
@@ -252,7 +240,7 @@ class _Rounds:
         submit, audits = partial(self._engine.submit, number), auditor(self._plan) if self._audited else None
         personal = METHODS[self._config.method.name].personal
         trained = self._pool.train(number, cohort, self.model, self._engine.encoder, submit, audits, keyed=personal)
-        missing = {slot: _reason(error) for slot, error in trained.missing.items()}
+        missing = {slot: reason_of(error) for slot, error in trained.missing.items()}
         if len(cohort) - len(missing) < least:
             raise too_few(number, cohort, missing, least) from next(iter(trained.missing.values()), None)
         return trained, missing
@@ -314,8 +302,3 @@ def _budget(plan: RoundPlan, folder: RunFolder, seed: int | bytes, completed: in
     if budget.last < completed:
         raise RunError(f"{folder.path}: {completed} rounds are completed, but only {budget.last} are accounted for")
     return budget
-
-
-def _reason(error: SafeGNNError) -> str:
-    """Why a client has no upload, for the record, which names client and round itself."""
-    return f"{error.phase}: {error.reason}" if isinstance(error, ProtocolError) else str(error)

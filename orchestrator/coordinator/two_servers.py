@@ -136,7 +136,8 @@ class TwoServerEngine(Engine):
                     addresses[role], identity, session, role, self._position, self._startup_timeout_sec
                 )
             # Only now: a server that has its orders connects to the other one, which must know its coordinator first.
-            public = self.plan.digest, self._announced, self.plan.min_cohort, self._vectors, settings, model
+            plan = self.plan
+            public = plan.digest, self._announced, plan.min_cohort, self._vectors, plan.accumulates, settings, model
             order = Setup(run, self._program, *public, addresses["server 1"], addresses.get("dealer"))
             for channel in self._channels.values():
                 channel.send_message(order.message())

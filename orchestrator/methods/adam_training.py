@@ -17,7 +17,7 @@ from orchestrator.graphs.graph import Graph
 from orchestrator.methods.base import LocalMethod, LocalUpdate
 from orchestrator.methods.settings import AdamSettings
 from orchestrator.models import create_network
-from orchestrator.models.gcn import blocks
+from orchestrator.models.gcn import GCN, blocks
 from orchestrator.seeding import seeded_generator
 
 __all__ = ["AdamTraining", "Batch", "sum_up"]
@@ -73,6 +73,11 @@ class AdamTraining(LocalMethod):
     def objective(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
         """What an epoch minimises: the sum of the clients' losses. Args: trained: float32, shape (b, e)."""
         return cls.loss(batch, batch.logits(trained, noises))
+
+    @classmethod
+    def gradients(cls, batch: Batch[Self], trained: Tensor, noises: Sequence[np.random.Generator]) -> Tensor:
+        """What Adam steps along, shape (b, e); here the objective's gradient."""
+        return torch.autograd.grad(cls.objective(batch, trained, noises), trained)[0]
 
     @classmethod
     def loss(cls, batch: Batch[Self], logits: Tensor) -> Tensor:
@@ -137,11 +142,12 @@ class AdamTraining(LocalMethod):
     def _fit(cls, batch: Batch[Self], parameters: np.ndarray) -> list[tuple[np.ndarray, Mapping[str, Any]]]:
         """What each client trained, float64, shape (e,), and its scores."""
         clients, method = batch.clients, batch.clients[0].settings
+        batch.released = torch.tensor(parameters, dtype=torch.float32)
         noises = [seeded_generator(c.config.seed, "train", c.client, c._participations) for c in clients]
         trained = torch.tensor(cls.start(batch, parameters, noises), dtype=torch.float32, requires_grad=True)
         moments = [client._take_moments(trained.shape[1]) for client in clients]
         for _ in range(method.local_epochs):
-            (gradients,) = torch.autograd.grad(cls.objective(batch, trained, noises), trained)
+            gradients = cls.gradients(batch, trained, noises)
             adam(
                 list(trained.detach().unbind()),
                 list(gradients.unbind()),
@@ -204,7 +210,10 @@ class Batch(Generic[_Client]):
         clients: the clients.
         counts: training nodes of each client.
         network: the same for all.
+        released: the vector that was released, from which they train; float32, empty while they do not.
     """
+
+    released = torch.empty(0)
 
     def __init__(self, clients: Sequence[_Client]) -> None:
         self.clients = clients
@@ -220,6 +229,11 @@ class Batch(Generic[_Client]):
         Dropout, and sampling, are on exactly when there are sources of noise, one a client.
         """
         return self.network.logits(models, self._graphs, noises)[self._nodes]
+
+    def embeddings(self, models: Tensor) -> Tensor:
+        """`GCN.embeddings` of the training nodes; of that network alone."""
+        assert isinstance(self.network, GCN)
+        return self.network.embeddings(models, self._graphs)[self._nodes]
 
     def each(self, values: Tensor) -> Sequence[Tensor]:
         """What stands at the training nodes, client by client."""

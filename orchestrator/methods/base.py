@@ -37,8 +37,9 @@ class LocalUpdate:
 class LocalMethod(ABC):
     """One client: its graph and its training state. Created once, asked to train whenever it is in the cohort.
 
-    Before the first round clients may prepare together, in as many steps as `preparations` says. In each step every
-    client asks a question, every other client answers it, and the asker hears the answers.
+    Before the first round clients may add up numbers of theirs on shares, as `MethodSettings.statistics` says, and may
+    prepare together, in as many steps as `preparations` says. In each step every client asks a question, every other
+    client answers it, and the asker hears the answers.
 
     Attributes:
         graph: the client's own subgraph; its labels and masks suffice.
@@ -112,6 +113,17 @@ class LocalMethod(ABC):
     def facts(self) -> Mapping[str, float]:
         """Further figures of the client's model, which are recorded as means over the clients."""
         return {}
+
+    def statistic(self, name: str) -> np.ndarray:
+        """This client's numbers for the secure sum of that name, float64 (m,); m as `SecureSum.length` says."""
+        raise NotImplementedError(f"{type(self).__name__} has no numbers for the sum '{name}'")
+
+    def hear_total(self, name: str, total: np.ndarray) -> None:
+        """The sum of that name over all clients, float64 (m,), which everybody hears.
+
+        A resumed run tells it again, before `load_state_dict`, in the order of the sums: it need not be in the state.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not listen to the sum '{name}'")
 
     @classmethod
     def preparations(cls, config: Config) -> int:

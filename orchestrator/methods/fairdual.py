@@ -11,7 +11,6 @@ optimization", ALT 2019): the multipliers rise with the gaps of hard predictions
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -20,29 +19,23 @@ import torch
 from torch import Tensor
 
 from orchestrator.config import Config
-from orchestrator.errors import ConfigError
 from orchestrator.graphs.graph import Graph
-from orchestrator.methods.adam_training import AdamTraining, Batch, sum_up
-from orchestrator.methods.base import LocalUpdate
+from orchestrator.methods.adam_training import Batch, sum_up
+from orchestrator.methods.fair_training import FairTraining, GroupShares
 from orchestrator.methods.settings import FairDualSettings
 
 __all__ = ["FairDual", "Ledger"]
 
-_LEAST_SHARE = 0.01
-"""A group, or its positives, that is a smaller share of the nodes has no gap: dividing by it would only be noise."""
-
 
 @dataclass(frozen=True)
-class Ledger:
+class Ledger(GroupShares):
     """What the released vector holds besides the model.
 
     Attributes:
-        shares: running means over clients, float64, shape (4, 2): of a client's measured nodes the shares that are in
-            group 0 and 1, that are positives of it, that are predicted positive in it, and that are both.
+        shares: running means over clients, as in `GroupShares`, of a client's measured nodes.
         multipliers: of the gaps of demographic parity and equal opportunity, float64, shape (2,); signed.
     """
 
-    shares: np.ndarray
     multipliers: np.ndarray
 
     SIZE = 10
@@ -55,23 +48,6 @@ class Ledger:
     @property
     def numbers(self) -> np.ndarray:
         return np.concatenate([self.shares.ravel(), self.multipliers])
-
-    @property
-    def known(self) -> np.ndarray:
-        """Which of the two gaps the shares tell, bool, shape (2,): both groups, or their positives, are there."""
-        nodes, positives = self.shares[:2]
-        least = _LEAST_SHARE * max(nodes.sum(), 0.0)
-        return np.array([nodes.sum() > 0 and part.min() > least for part in (nodes, positives)])
-
-    @property
-    def gaps(self) -> np.ndarray:
-        """Rates of group 1 less those of group 0, in [-1, 1], shape (2,); 0 where they are not known."""
-        return np.array(
-            [
-                float(np.diff(np.clip(hits / sizes, 0, 1))[0]) if known else 0.0
-                for hits, sizes, known in zip(self.shares[2:], self.shares[:2], self.known, strict=True)
-            ]
-        )
 
     def coefficients(self, sensitive: np.ndarray, positive: np.ndarray) -> np.ndarray:
         """By how much a client's mean prediction at each of its nodes moves the federation's gaps; shape (2, n).
@@ -92,49 +68,26 @@ class Ledger:
         return Ledger(self.shares + rate * (shares - self.shares), multipliers)
 
 
-class FairDual(AdamTraining):
+class FairDual(FairTraining):
     """FedAvg's training with the federation's gaps, times the multipliers, added to the loss. The rule is the mean."""
 
     settings: FairDualSettings
+    LEDGER = Ledger.SIZE
 
     def __init__(self, graph: Graph, config: Config, client: int) -> None:
-        if graph.classes != 2 or graph.sensitive is None:
-            raise ConfigError("method.name = fairdual is for two classes and data with a sensitive attribute")
         super().__init__(graph, config, client)
-        self._sensitive, self._positive = graph.sensitive, (graph.labels == 1).astype(np.int8)
         self._measured = graph.train | graph.val if self.settings.measured == "train_val" else graph.train
         self._pull = torch.zeros(len(self.nodes))
 
-    @classmethod
-    def beside(cls, config: Config) -> np.ndarray:
-        return np.zeros(Ledger.SIZE)
-
-    @classmethod
-    def train_together(cls, clients: Sequence[Self], parameters: np.ndarray) -> list[LocalUpdate]:
-        model, ledger = parameters[: -Ledger.SIZE], Ledger.of(parameters[-Ledger.SIZE :])
-        moves = [client._move(model, ledger) for client in clients]
-        updates = super().train_together(clients, model)
-        deltas = [np.concatenate([update.delta, move]) for update, move in zip(updates, moves, strict=True)]
-        return [LocalUpdate(delta, float(np.linalg.norm(delta)), {}) for delta in deltas]
-
-    def _move(self, model: np.ndarray, ledger: Ledger) -> np.ndarray:
+    def move(self, model: np.ndarray, ledger: np.ndarray) -> np.ndarray:
         """This client's update of the ledger, and what the ledger does to its loss."""
-        nodes, method = self.nodes.numpy(), self.settings
+        nodes, method, before = self.nodes.numpy(), self.settings, Ledger.of(ledger)
         if len(nodes):
-            strength = ledger.multipliers + method.proportional * ledger.gaps
-            c = ledger.coefficients(self._sensitive[nodes], self._positive[nodes])
+            strength = before.multipliers + method.proportional * before.gaps
+            c = before.coefficients(self.sensitive[nodes], self.positive[nodes])
             self._pull = torch.from_numpy(strength @ c / len(nodes)).float()
-        shares = self._shares(model) if self._measured.any() else ledger.shares
-        after = ledger.next(shares, method.rate, method.step, method.multiplier_max)
-        return ledger.numbers - after.numbers
-
-    def _shares(self, model: np.ndarray) -> np.ndarray:
-        """The client's own `Ledger.shares` under a model; each is in [0, 1]."""
-        predicted = self.predict(model, own=False)[self._measured] == 1
-        positive = self._positive[self._measured] == 1
-        counted = [np.ones_like(positive), positive, predicted, predicted & positive]
-        groups = [self._sensitive[self._measured] == g for g in (0, 1)]
-        return np.array([[float((what & group).mean()) for group in groups] for what in counted])
+        shares = self.shares(model, self._measured).shares if self._measured.any() else before.shares
+        return ledger - before.next(shares, method.rate, method.step, method.multiplier_max).numbers
 
     @classmethod
     def loss(cls, batch: Batch[Self], logits: Tensor) -> Tensor:

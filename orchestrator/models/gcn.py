@@ -234,6 +234,17 @@ class GCN(Network):
         offsets = (b @ c + d for b, c, d in zip(bias2.unbind(), readout.unbind(), constant.unbind(), strict=True))
         return _below([block + o for block, o in zip(blocks(values, graphs.sizes), offsets, strict=True)])
 
+    def embeddings(self, models: Tensor, graphs: GraphTensors) -> Tensor:
+        """What `read` takes of every node: the first layer's units, without dropout, propagated; shape (n, h)."""
+        weight1, bias1, *_ = self.split(models)
+        return graphs.propagate(F.relu(_each_linear(graphs.propagated, graphs.sizes, weight1, bias1)))
+
+    def read(self, model: Tensor, embeddings: Tensor) -> Tensor:
+        """The logits of embeddings, shape (k, h), under one model, shape (d,); of `embeddings`, those of `logits`."""
+        _, _, weight2, bias2, readout, constant = (part.squeeze(0) for part in self.split(model[None]))
+        readout = readout.squeeze(0)
+        return embeddings @ (readout @ weight2) + bias2 @ readout + constant
+
     def targets(self, labels: np.ndarray) -> Tensor:
         return torch.from_numpy(labels.astype(np.float32))
 

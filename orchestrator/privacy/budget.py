@@ -21,7 +21,7 @@ __all__ = ["Budget"]
 
 
 class Budget:
-    """Charges rounds to an accountant of the plan's kind, from an outsider's view."""
+    """Charges rounds and sums to an accountant of the plan's kind, from an outsider's view."""
 
     def __init__(self, plan: PrivacyPlan, limit: float | None = None, run: str = "") -> None:
         """Args:
@@ -31,7 +31,9 @@ class Budget:
         self.plan, self._run = plan, run
         self.limit = math.inf if limit is None else limit
         self._attempts: list[int] = []
-        """How often each round was released, from round 1 on."""
+        """How often each round was released, from round 1 on, with the sums that belong to it."""
+        self._sums: dict[str, int] = {}
+        """How often each sum before the first round was released."""
 
     @property
     def last(self) -> int:
@@ -41,7 +43,7 @@ class Budget:
     @property
     def epsilon(self) -> float:
         """Epsilon of all that was charged, at the plan's delta."""
-        return self._epsilon(self._attempts)
+        return self._epsilon(self._attempts, self._sums)
 
     def seen_by(self, view: View, participations: int | None = None) -> float:
         """Epsilon of all that was charged, from another view.
@@ -51,15 +53,11 @@ class Budget:
                 Rounds that were repeated are taken for ones in which it did.
         """
         left = participations if view == "server" and participations is not None else self.last
-        accountant = self.plan.new_accountant()
-        for attempts, count in sorted(Counter(self._attempts).items(), reverse=True):
-            accountant.compose(self.plan.release(view, attempts), min(left, count))
-            left -= min(left, count)
-        return accountant.epsilon(self.plan.delta)
+        return self._epsilon(self._attempts, self._sums, view, left)
 
     def next_epsilon(self, round: int) -> float:
         """What `epsilon` would be with one more release of a round, whether a new one or one to be repeated."""
-        return self._epsilon(self._charged(round))
+        return self._epsilon(self._charged(round), self._sums)
 
     def allows(self, round: int) -> bool:
         """Whether the round can be released within the limit."""
@@ -75,6 +73,24 @@ class Budget:
             raise RunError(self.refusal(round))
         self._attempts = self._charged(round)
 
+    def charged(self, name: str) -> bool:
+        """Whether a sum before the first round was charged."""
+        return name in self._sums
+
+    def charge_sum(self, name: str) -> None:
+        """Count one release of a sum before the first round, before it is made.
+
+        Raises:
+            RunError: the limit would be exceeded.
+        """
+        sums = {**self._sums, name: self._sums.get(name, 0) + 1}
+        if (epsilon := self._epsilon(self._attempts, sums)) > self.limit:
+            raise RunError(
+                f"the sum '{name}' would bring epsilon from {self.epsilon:.4g} to {epsilon:.4g} (delta "
+                f"{self.plan.delta:g}), beyond privacy.epsilon_budget = {self.limit:g}"
+            )
+        self._sums = sums
+
     def refusal(self, round: int) -> str:
         """Why a round is not allowed, in one line."""
         return (
@@ -85,19 +101,24 @@ class Budget:
 
     def state(self) -> dict[str, Any]:
         """JSON; says what it was counted for, so that another plan's state is refused."""
-        return {"plan": self._identity(), "attempts": list(self._attempts)}
+        return {"plan": self._identity(), "attempts": list(self._attempts), "sums": dict(self._sums)}
 
     def restore(self, state: Mapping[str, Any]) -> Budget:
         """Take over what `state` returned; returns self. Raises RunError where it belongs to another plan."""
         try:
             plan, attempts = state["plan"], [int(times) for times in state["attempts"]]
-        except (KeyError, TypeError, ValueError) as error:
+            sums = {str(name): int(times) for name, times in state.get("sums", {}).items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RunError(f"the privacy state is damaged: {error}") from error
         if plan != self._identity():
             raise RunError("the privacy state was counted for other settings; a run keeps its own")
-        if min(attempts, default=1) < 1:
+        if min([*attempts, *sums.values()], default=1) < 1:
             raise RunError("the privacy state is damaged: a round was released less than once")
-        self._attempts = attempts
+        if unknown := sums.keys() - {noisy.name for noisy in self.plan.sums if not noisy.each_round}:
+            raise RunError(
+                f"the privacy state is damaged: it counts a sum '{min(unknown)}' that the plan does not have"
+            )
+        self._attempts, self._sums = attempts, sums
         return self
 
     def _charged(self, round: int) -> list[int]:
@@ -108,10 +129,17 @@ class Budget:
         attempts[round - 1] += 1
         return attempts
 
-    def _epsilon(self, attempts: Sequence[int]) -> float:
-        accountant = self.plan.new_accountant()
-        for times, count in Counter(attempts).items():
-            accountant.compose(self.plan.release(attempts=times), count)
+    def _epsilon(
+        self, attempts: Sequence[int], sums: Mapping[str, int], view: View = "outsider", left: int | None = None
+    ) -> float:
+        """Args: left: of so many rounds at most, those that were repeated first; None: of all."""
+        accountant, left = self.plan.new_accountant(), len(attempts) if left is None else left
+        for times, count in sorted(Counter(attempts).items(), reverse=True):
+            accountant.compose(self.plan.release(view, times), min(left, count))
+            left -= min(left, count)
+        for noisy in self.plan.sums:
+            times = sum(attempts) if noisy.each_round else sums.get(noisy.name, 0)
+            accountant.compose(self.plan.sum_release(noisy, view), times)
         return accountant.epsilon(self.plan.delta)
 
     def _identity(self) -> dict[str, Any]:
@@ -125,5 +153,6 @@ class Budget:
             "delta": plan.delta,
             "noise": plan.noise,
             "amplified": plan.amplified,
+            "sums": [[noisy.name, noisy.noise_multiplier, noisy.each_round] for noisy in plan.sums],
             "run": self._run,
         }

@@ -38,6 +38,7 @@ __all__ = [
     "LEAST_MULTIPLIER",
     "SAMPLERS",
     "VIEWS",
+    "NoisySum",
     "PrivacyPlan",
     "View",
     "server_stddev",
@@ -62,6 +63,21 @@ def server_stddev(noise_multiplier: float, sensitivity: float, noise: str) -> fl
 
 
 @dataclass(frozen=True)
+class NoisySum:
+    """A sum over all clients that is released besides the models, with noise of its own.
+
+    Attributes:
+        name: of it.
+        noise_multiplier: sigma, relative to how far one client can move the sum, per server as for the models.
+        each_round: whether every round releases it; else it is released once, before the first round.
+    """
+
+    name: str
+    noise_multiplier: float
+    each_round: bool = False
+
+
+@dataclass(frozen=True)
 class PrivacyPlan:
     """What a run does for privacy, all of it public.
 
@@ -78,6 +94,7 @@ class PrivacyPlan:
             relative to the count's sensitivity, per server as for the aggregate; None where it does not.
         amplified: whether sampling may be counted on. With "fixed" cohorts of clients that keep state it may not: what
             others train tells in later rounds who took part before. Everybody is then taken to know the cohorts.
+        sums: what is released besides, of all clients: no sampling hides anybody in it.
 
     Raises:
         ConfigError: on construction, with one line that names the value at fault.
@@ -93,6 +110,7 @@ class PrivacyPlan:
     sensitivity: float = 1.0
     bit_noise_multiplier: float | None = None
     amplified: bool = True
+    sums: tuple[NoisySum, ...] = ()
 
     def __post_init__(self) -> None:
         if self.sampler not in SAMPLERS:
@@ -145,6 +163,16 @@ class PrivacyPlan:
         """An empty accountant of the plan's kind."""
         return ACCOUNTANTS[self.accountant]()
 
+    def sum_release(self, noisy: NoisySum, view: View = "outsider") -> Release:
+        """What a sum over all clients adds to a view: a Gaussian mechanism on a cohort that everybody knows."""
+        return Release("known", self.clients, self.clients, self._seen(noisy.noise_multiplier, view))
+
+    def _seen(self, sigma: float, view: View) -> float:
+        """The multiplier of the noise that an observer cannot subtract."""
+        if view == "server" and self.noise == "split":
+            return sigma / math.sqrt(2.0)
+        return sigma * math.sqrt(2.0) if view != "server" and self.noise == "each_full" else sigma
+
     def release(self, view: View = "outsider", attempts: int = 1) -> Release:
         """What one round adds to a view.
 
@@ -152,21 +180,20 @@ class PrivacyPlan:
             attempts: how often noisy results of the same cohort have been released; more than one where a round was
                 repeated after a crash. They are one mechanism with 1/sqrt(attempts) of the noise, on one sample.
         """
-        sigma = self.effective_multiplier / math.sqrt(attempts)
-        if view == "server" and self.noise == "split":
-            sigma /= math.sqrt(2.0)
-        if view != "server" and self.noise == "each_full":
-            sigma *= math.sqrt(2.0)
+        sigma = self._seen(self.effective_multiplier / math.sqrt(attempts), view)
         if view == "server" or not self.amplified:
             return Release("known", self.clients, self.cohort, sigma)
         others = self.clients - 1 if view == "client" and self.sampler == "fixed" else self.clients
         return Release(self.sampler, max(1, others), self.cohort, sigma)
 
     def epsilon(self, rounds: int, view: View = "outsider") -> float | None:
-        """Epsilon after a number of rounds; None where the accountant makes no statement about the view.
+        """Epsilon after a number of rounds, and the sums; None where the accountant says nothing about the view.
 
         For a server `rounds` are those in which the client took part; all of them is the worst case.
         """
         if self.accountant == "paper" and view != "outsider":
             return None
-        return self.new_accountant().compose(self.release(view), rounds).epsilon(self.delta)
+        accountant = self.new_accountant().compose(self.release(view), rounds)
+        for noisy in self.sums:
+            accountant.compose(self.sum_release(noisy, view), rounds if noisy.each_round else 1)
+        return accountant.epsilon(self.delta)

@@ -11,6 +11,8 @@ the numbers of the equations below, are in docs/privacy.md; tests/privacy/test_s
     bounded_weights   fedavg  poisson  add/remove   1/m
     bounded_weights   f2gnn   fixed    replace-one  `replacement_bound`
     bounded_weights   f2gnn   poisson  add/remove   `FixedDenominator.largest_weight` (mpc_programs)
+    bounded_weights   softmax fixed    replace-one  `softmax_bound`
+    bounded_weights   softmax poisson  add/remove   e^(W/2) / m
 
 A rule declares its bounds in `BOUNDS`; tests/privacy/test_declared_bounds.py attacks the declarations of all rules. One
 without any has noise for weights that sum to one, and no guarantee. q is the size of a cohort, m the expected one, C
@@ -28,7 +30,7 @@ from typing import Literal, NoReturn
 import numpy as np
 
 from mpc_programs.arithmetic import EXP_MAX
-from mpc_programs.rules import RULES, RoundParameters
+from mpc_programs.rules import RULES, RoundParameters, own_exponential_error_ulp
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat, clip_error
 
@@ -41,6 +43,7 @@ __all__ = [
     "l2_sensitivity",
     "largest_weight",
     "replacement_bound",
+    "softmax_bound",
     "weights_error",
 ]
 
@@ -197,6 +200,40 @@ def replacement_bound(parameters: RoundParameters, removed: bool = False) -> flo
     return 2.0 * g + (1.0 - g) * min(2.0, drift)
 
 
+def softmax_bound(parameters: RoundParameters, least: int) -> float:
+    """Bound on ||sum gamma_i u_i - sum gamma'_i u'_i|| / C where one client of a softmax over [0, W] is replaced.
+
+    Replacing client 1 changes the others' weights by a common factor alone: p_i = gamma_i / (1 - gamma_1) is the same
+    before and after. With v = sum_{i > 1} p_i u_i, of norm at most C, the difference is
+
+        gamma_1 u_1 - gamma'_1 u'_1 + (gamma'_1 - gamma_1) v,
+
+    of norm at most gamma_1 + gamma'_1 + |gamma'_1 - gamma_1| = 2 max(gamma_1, gamma'_1) times C, which is at most 2 g
+    with g = 1 / (1 + (q-1) e^-W), the largest weight that scores can give; attained. Where the client drops out
+    instead, in either world, its weight there is 0 and the same bound holds. g falls with q.
+
+    Args:
+        least: the fewest clients of which the sum may be.
+    """
+    return 2.0 * _inner(least, parameters.fairness_max)
+
+
+def softmax_own(parameters: RoundParameters) -> tuple[float, float]:
+    """The largest weight of `softmax` with a fixed denominator, e^(W/2) / m, and its error on shares.
+
+    Raises:
+        ConfigError: naming the setting, where the exponent is out of the arithmetic's range.
+    """
+    assert parameters.expected is not None
+    if parameters.fairness_max > 2.0 * EXP_MAX:
+        raise ConfigError(
+            f"the score's range is {parameters.fairness_max:g} (method.sharpness, method.temperature): expected at "
+            f"most {2 * EXP_MAX:g} with Poisson sampling and privacy.sensitivity = bounded_weights, whose weights have "
+            "a fixed denominator"
+        )
+    return math.exp(0.5 * parameters.fairness_max) / parameters.expected, own_exponential_error_ulp(parameters) * _ULP
+
+
 def weights_error(parameters: RoundParameters, cohort: int | None = None) -> float:
     """Bound on the sum of |error| of all weights of a model on shares, by the rule's own `Rule.error_ulp`.
 
@@ -210,6 +247,7 @@ def weights_error(parameters: RoundParameters, cohort: int | None = None) -> flo
 BOUNDS = {
     "f2gnn": WeightBounds(1.0, True, dropout_bound, fixed_weight),
     "fedavg": WeightBounds(1.0, False, lambda p, least: 2.0 / least, lambda p: (1.0 / (p.expected or p.cohort), _ULP)),
+    "softmax": WeightBounds(1.0, True, softmax_bound, softmax_own),
 }
 """By rule. For one that is missing no epsilon is stated."""
 

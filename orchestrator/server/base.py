@@ -91,7 +91,7 @@ class Server(ABC):
         self._run = order.run
         self._vectors = order.vectors
         self._announced = self._checked(order.announcement)
-        self._min_cohort = order.min_cohort
+        self._min_cohort, self._accumulates = order.min_cohort, order.accumulates
         self._program = order.program
         model = np.frombuffer(order.model, dtype="<u8")
         own = model if self.index == 0 else np.zeros_like(model)
@@ -104,7 +104,7 @@ class Server(ABC):
                 "program": (source_digest(*self.sources), self._program),
                 "run": self._run,
                 "plan": order.plan,
-                "model": len(model),
+                "model": (len(model), self._accumulates),
                 "terms": self._terms,
                 "vectors": astuple(self._vectors),
                 "engine": order.engine,
@@ -231,12 +231,13 @@ class Server(ABC):
     def _release(
         self, number: int, result: VectorShare, count: VectorShare | None, cost: dict[str, Any]
     ) -> dict[str, bytes]:
-        """The share of the new model, with noise, and that of the count; from here on the model is this one."""
+        """The share of the new model, with noise, and that of the count; rounds that accumulate go on from this one."""
         key = number, self._announced.noise_stddev, self._announced.count_stddev or 0.0
         (noise, count_noise), waited_seconds = self._noise.take(key)
         started = time.perf_counter()
-        self._model = _add(result, noise)  # noise included: clients train from what was released
-        released = {"share": self._model}
+        released = {"share": _add(result, noise)}
+        if self._accumulates:  # noise included: clients train from what was released
+            self._model = released["share"]
         if count is not None:
             released["count"] = _add(count, count_noise)
         cost["waited_seconds"] += waited_seconds

@@ -62,6 +62,7 @@ class Setup(Order):
         announcement: the usual one.
         min_cohort: a round with fewer clients is not released.
         vectors: the format.
+        accumulates: whether a round starts from what the last one released; else all start from `model`.
         engine: what the engine's own servers must know.
         model: the public model, uint64 (d,) at `vectors.model_bits`, little-endian.
         peer: of server 1.
@@ -75,6 +76,7 @@ class Setup(Order):
     announcement: Announcement
     min_cohort: int
     vectors: VectorFormat
+    accumulates: bool
     engine: dict[str, str]
     model: bytes
     peer: tuple[str, int]

@@ -57,7 +57,10 @@ def test_train_prints_one_json_document(safegnn):
 def test_train_prints_a_table_and_the_folder(safegnn):
     status, out, _ = safegnn("train", *SETTINGS, "--set", "run.dir='runs/[bold] :smile:'")
     assert status == 0
-    assert all(word in out for word in ("accuracy", "auc", "balanced_accuracy", "delta_sp", "delta_eo", "mean of 2 rounds", "test"))
+    assert all(
+        word in out
+        for word in ("accuracy", "auc", "balanced_accuracy", "delta_sp", "delta_eo", "mean of 2 rounds", "test")
+    )
     folder = next(Path("runs/[bold] :smile:").iterdir())
     assert out.splitlines()[-1] == f"run folder: {folder}"
     record = RunFolder(folder).records()[-1]

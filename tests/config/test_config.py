@@ -63,7 +63,7 @@ def write(tmp_path):
         ("method.lam=65", "method.lam: "),
         ("method.tau=0", "method.tau: "),
         ("method.tau=0.001", "method.tau = 0.001 is too small for method.lam"),
-        ("method.name=fedprox", "method.name: "),
+        ("method.name=nearby", "method.name: "),
         ("model.dropout=1", "model.dropout: "),
         ("data.name=files", "data.name is files: data.files must say"),
         ("data.name=imagenet", "data.name: "),

@@ -153,9 +153,9 @@ def test_a_run_that_does_not_say_what_it_is_of_is_refused(interrupted, copy, tex
 
 
 def test_other_versions_are_told_and_kept(interrupted, copy, monkeypatch):
-    now = run_folder._environment()
+    now = run_folder.environment()
     other = {**now, "python": "3.99", "libraries": {**now["libraries"], "numpy": "9.9"}, "source": "0" * 64}
-    monkeypatch.setattr(run_folder, "_environment", lambda: other)
+    monkeypatch.setattr(run_folder, "environment", lambda: other)
     with open(copy.path / "metrics.jsonl", "a") as file:
         file.write('{"round": 2, "val": {"accu')  # as a crash leaves it
     told = []

@@ -96,7 +96,16 @@ def test_a_record_is_complete_and_its_csv_agrees(whole):
     assert record.keys() == {"round", "val", "test", *audit, *clip, "epsilon", "clients_left_out", "left_out", "cohort"}
     assert (record["clients_left_out"], record["left_out"]) == (0, [])
     assert record["epsilon"] is None  # nothing is claimed without noise
-    assert record["val"].keys() == {"accuracy", "auc", "balanced_accuracy", "delta_sp", "delta_eo", "gaps", "counts", "undefined"}
+    assert record["val"].keys() == {
+        "accuracy",
+        "auc",
+        "balanced_accuracy",
+        "delta_sp",
+        "delta_eo",
+        "gaps",
+        "counts",
+        "undefined",
+    }
     header, first, *_ = (folder.path / "metrics.csv").read_text().splitlines()
     row = dict(zip(header.split(","), first.split(","), strict=True))
     assert float(row["val_auc"]) == record["val"]["auc"]

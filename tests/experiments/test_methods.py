@@ -40,9 +40,8 @@ def test_a_contender_has_the_settings_of_the_others(tiny, tmp_path):
         own, expected = contender(config, name).model_dump(), config.model_dump()
         known = settings_class(name).model_fields
         expected["method"] = {key: value for key, value in expected["method"].items() if key in known} | {"name": name}
-        expected["model"]["name"] = {"f2gnn": "gcn", "fairdual": "gcn", "fedsage": "sage", "fedsage+": "sage"}.get(
-            name, "gcn-classifier"
-        )
+        if METHODS[name].networks:
+            expected["model"]["name"] = METHODS[name].networks[0]
         assert validated(expected).model_dump() == own
     assert contender(config, "fedavg").method.learning_rate == 0.02
     assert contender(config, "fedpub") == config  # with its mask_penalty, which no other method knows
@@ -70,8 +69,8 @@ def test_centralised_trains_in_every_round_however_clients_are_sampled(tiny, tmp
 
 def test_an_unknown_method_is_told_those_that_there_are(tiny, tmp_path):
     with pytest.raises(ConfigError) as caught:
-        compare_methods(tiny(tmp_path, *BY_CLIENTS), ["fedavg", "fedprox"], 1)
-    assert str(caught.value) == f"--methods fedprox: expected one of {', '.join(METHODS)}, centralised"
+        compare_methods(tiny(tmp_path, *BY_CLIENTS), ["fedavg", "nearby"], 1)
+    assert str(caught.value) == f"--methods nearby: expected one of {', '.join(METHODS)}, centralised"
 
 
 @pytest.mark.parametrize(

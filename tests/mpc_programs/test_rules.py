@@ -21,6 +21,10 @@ def oracle(parameters, scores, ratio):
     if parameters.rule == "f2gnn":
         inner = parameters.lam * softmax(scores["balance"]) + np.exp(softmax(scores["fairness"]))
         weights = softmax(inner / parameters.tau)
+    if parameters.rule == "softmax" and parameters.expected is None:
+        weights = softmax(scores["score"])
+    elif parameters.rule == "softmax":
+        weights = np.exp(scores["score"] - parameters.fairness_max / 2) / parameters.expected
     return weights if ratio is None else weights * np.minimum(1, 1 / np.maximum(ratio, 1e-300))
 
 
@@ -29,14 +33,29 @@ CASES = [
     for q in (1, 2, 3, 5, 30)
     for lam, tau, cap in ((0.5, 4.0, 2.0), (8.0, 4.0, 2.0), (0.5, 4.0, 1e5), (64.0, 1.0, 1e5), (64.0, 0.07, 2.0))
     for ratio_max in (None, 6.4)
-] + [RoundParameters("fedavg", 3), RoundParameters("fedavg", 3, ratio_max=1000.0)]
+]
+CASES += [RoundParameters("fedavg", 3), RoundParameters("fedavg", 3, ratio_max=1000.0)]
+CASES += [
+    RoundParameters("softmax", q, fairness_max=cap, ratio_max=6.4, expected=expected)
+    for q, cap, expected in (
+        (1, 2.0, None),
+        (3, 2.0, None),
+        (30, 4.0, None),
+        (5, 20.0, None),
+        (5, 8.0, 3),
+        (2, 1.0, 30),
+    )
+]
 
 
 def scores_of(parameters, kind):
     rng = np.random.default_rng(parameters.cohort)
     q, cap = parameters.cohort, parameters.fairness_max
     fairness = {"spread": rng.random(q) * cap, "equal": np.full(q, cap), "extreme": np.where(np.arange(q), 0, cap)}
-    scores = {"balance": rng.random(q), "fairness": fairness[kind].astype(float)} if parameters.rule == "f2gnn" else {}
+    own = fairness[kind].astype(float)
+    scores = {"f2gnn": {"balance": rng.random(q), "fairness": own}, "fedavg": {}, "softmax": {"score": own}}[
+        parameters.rule
+    ]
     top = parameters.ratio_max
     ratio = None if top is None else np.array([0.0, top, 1.0, 0.3 * top])[np.arange(q) % 4]
     return scores, ratio
@@ -60,7 +79,9 @@ def test_factors_agree(parameters, kind):
 
     secret, rounds = compute(program, share(stacked))
     q = parameters.cohort
-    assert np.abs(secret - expected).sum() < RULES[parameters.rule].error_ulp(parameters) * 2.0**-32 + clip_error(q)
+    total = max(1.0, float(np.abs(oracle(parameters, scores, None)).sum()))
+    bound = RULES[parameters.rule].error_ulp(parameters) * 2.0**-32 + clip_error(q, total)
+    assert np.abs(secret - expected).sum() < bound
     wide = parameters.fairness_max > 4 and parameters.lam > 8
     assert rounds <= (100 if wide else 64)
 

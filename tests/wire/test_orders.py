@@ -32,6 +32,7 @@ SETUP = Setup(
     ANNOUNCEMENT,
     2,
     VectorFormat(25, 32, 6),
+    True,
     {"name": "embedded"},
     bytes(80),
     ("127.0.0.1", 4000),

@@ -1,0 +1,49 @@
+"""What a client adds to a secure sum, and how that becomes an update which an engine's encoder takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from orchestrator.errors import RangeError
+from orchestrator.methods.base import LocalUpdate
+
+__all__ = ["Statistic", "Summand", "as_update"]
+
+_INSIDE = 1.0 - 2.0**-30
+"""Of the bound; rounding to the ring's grid must not lead out of it, or the servers would shorten it again."""
+
+
+class Summand(Protocol):
+    """Which numbers of a client's are added up; must survive pickling."""
+
+    def of(self, client: Any) -> np.ndarray:
+        """Those of a `LocalMethod`, float64 (m,)."""
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """`LocalMethod.statistic` of this name."""
+
+    name: str
+
+    def of(self, client: Any) -> np.ndarray:
+        return client.statistic(self.name)
+
+
+def as_update(numbers: np.ndarray, bound: float, length: int) -> LocalUpdate:
+    """The numbers over their bound, negated, as a round takes updates from a model: of a norm of at most one.
+
+    Raises:
+        RangeError: there are not as many as everybody expects.
+    """
+    if np.shape(numbers) != (length,):
+        raise RangeError(f"its numbers for the sum have shape {np.shape(numbers)}, expected ({length},)")
+    delta = np.asarray(numbers, dtype=np.float64) / -bound
+    norm = float(np.linalg.norm(delta))
+    if norm > 1.0 and np.isfinite(norm):
+        delta = delta * (_INSIDE / norm)
+        norm = float(np.linalg.norm(delta))
+    return LocalUpdate(delta, norm, {})

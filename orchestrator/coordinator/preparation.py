@@ -1,0 +1,103 @@
+"""Before the first round: secure sums of what the clients' method asks for, and what clients prepare together.
+
+The order of a sum: it is charged in `privacy.json`, released, and kept in the checkpoint's folder, from where a resumed
+run takes it. What a crash leaves out is done again, and charged again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from orchestrator.client.summands import Statistic
+from orchestrator.config import Config
+from orchestrator.coordinator.client_pool import ClientPool
+from orchestrator.coordinator.round_plan import RoundPlan
+from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
+from orchestrator.coordinator.sum_plan import sum_plan
+from orchestrator.coordinator.sums import Summation, Total
+from orchestrator.errors import ConfigError, RunError
+from orchestrator.methods import method_class
+from orchestrator.privacy.budget import Budget
+from orchestrator.secure_sum import Sizes
+
+__all__ = ["prepare_clients"]
+
+
+def prepare_clients(
+    config: Config,
+    plan: RoundPlan,
+    folder: RunFolder,
+    pool: ClientPool,
+    budget: Budget | None,
+    checkpoint: Checkpoint,
+    sizes: Sizes,
+    announce: Callable[[str], None],
+) -> Checkpoint:
+    """Tell clients the sums, and give them the states of the checkpoint or let them prepare; returns where that leads.
+
+    Raises:
+        SafeGNNError: with one line; what was released is charged.
+    """
+    facts = _sum_up(config, plan, folder, pool, budget, sizes, announce)
+    if checkpoint.states:
+        pool.restore(checkpoint.states)
+    elif steps := method_class(config.method.name).preparations(config):
+        if plan.privacy is not None:
+            raise ConfigError(
+                f"method.name = {config.method.name}: its clients prepare together, which no epsilon counts; "
+                "its entry in orchestrator/registry.py has to say so (unaccounted)"
+            )
+        started, sent = time.perf_counter(), 0
+        for step in range(steps):
+            sent += pool.prepare_together(step)
+            announce(f"clients prepare together: step {step + 1} of {steps}")
+        states = pool.save(0, range(sizes.clients), folder.state_dir)
+        facts |= {"steps": steps, "seconds": time.perf_counter() - started, "bytes": sent}
+        checkpoint = replace(checkpoint, states=states)
+        folder.save(checkpoint)
+    if facts:
+        folder.save_preparation({**(folder.preparation() or {}), **facts})
+    return checkpoint
+
+
+def _sum_up(
+    config: Config,
+    plan: RoundPlan,
+    folder: RunFolder,
+    pool: ClientPool,
+    budget: Budget | None,
+    sizes: Sizes,
+    announce: Callable[[str], None],
+) -> dict[str, Any]:
+    """Every sum in its turn, as a client's numbers for one may depend on those before; returns what they cost."""
+    totals, costs = folder.totals(), {}
+    for described in config.method.statistics():
+        name, length = described.name, described.length(sizes)
+        if name not in totals:
+            own = sum_plan(described, sizes.clients, plan)
+            with Summation(described, length, own, config.engine) as summation:
+                if budget is not None:
+                    budget.charge_sum(name)
+                    folder.save_privacy(budget.state())
+                total = summation.total(1, range(sizes.clients), pool, Statistic(name))
+            totals[name], costs[name] = total.numbers, _cost(total, length)
+            folder.save_totals(totals)
+            announce(f"clients added up '{name}' on shares" + _failed(total.left_out))
+        elif budget is not None and not budget.charged(name):
+            raise RunError(f"{folder.path}: holds the sum '{name}', but no account of it")
+        if totals[name].shape != (length,):
+            raise RunError(f"{folder.path}: its sum '{name}' has {totals[name].size} numbers, expected {length}")
+        pool.hear_total(name, totals[name])
+    return {"sums": costs} if costs else {}
+
+
+def _cost(total: Total, length: int) -> dict[str, Any]:
+    left_out = [{"client": client, "reason": reason} for client, reason in total.left_out.items()]
+    return {"numbers": length, **asdict(total.cost), "left_out": left_out}
+
+
+def _failed(left_out: Mapping[int, str]) -> str:
+    return "".join(f"; without client {client}: {reason}" for client, reason in [*left_out.items()][:3])

@@ -1,0 +1,61 @@
+"""How a secure sum is a round of the engines: weights of one, the clip bound, the noise, a format that holds it.
+
+Clients divide their numbers by the sum's public bound, so that all are clipped on shares at 1, and noise is scaled by
+that. The rule is the mean's with a fixed denominator of one: a weight of exactly 1 each. Every round begins at zero;
+numbers are negated, as rounds take updates from a model.
+"""
+
+from __future__ import annotations
+
+import math
+
+from mpc_programs.rules import RoundParameters
+from orchestrator.coordinator.round_plan import FINEST_NOISE_BITS, HIDING_COHORT, Noise, RoundPlan
+from orchestrator.errors import ConfigError
+from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat
+from orchestrator.privacy.plan import server_stddev
+from orchestrator.secure_sum import SecureSum
+
+__all__ = ["sum_plan"]
+
+_NOISE_ROOM = 20
+"""Standard deviations of one server's noise for which the format has room."""
+
+
+def sum_plan(described: SecureSum, summands: int, run: RoundPlan) -> RoundPlan:
+    """The plan of a round that adds up numbers of so many clients, each divided by the bound.
+
+    Exact to `RoundPlan.error_bound(summands, 1)` times the bound, before noise. One client moves the sum by at most the
+    bound, errors of the arithmetic included, and twice that where neighbours are populations in which one client is
+    another: docs/privacy.md, (9).
+
+    Args:
+        run: the plan of the run that the sum belongs to, whose adjacency and servers' noise it shares.
+
+    Raises:
+        ConfigError: the noise is too fine for the ring.
+    """
+    replaced = 1.0 if run.sampling == "poisson" else 2.0
+    sigma = replaced * described.noise_multiplier
+    room = 2.0 * (1.01 * summands + _NOISE_ROOM * server_stddev(sigma, 1.0, run.noise.servers))
+    integer_bits = math.ceil(math.log2(room))
+    weight_bits = min(SCALAR_BITS, (63 - integer_bits) // 2)  # updates are rounded to about as much as factors are
+    update_bits = 63 - weight_bits - integer_bits
+    vectors = VectorFormat(update_bits, weight_bits, integer_bits)
+    plan = RoundPlan(
+        parameters=RoundParameters("fedavg", summands, ratio_max=vectors.limit, expected=1),
+        vectors=vectors,
+        clip_norm=1.0,
+        noise=Noise(sigma, run.noise.servers, "bounded_weights", accountant=None),
+        sampling="poisson",  # nobody's weight depends on who else takes part
+        clients=summands,
+        min_cohort=min(summands, HIDING_COHORT),
+        engine="plaintext" if run.engine == "plaintext" else "embedded",
+        accumulates=False,
+    )
+    if sigma and math.ldexp(plan.terms.noise_stddev, vectors.model_bits) < 2.0**FINEST_NOISE_BITS:
+        raise ConfigError(
+            f"the sum '{described.name}': a noise multiplier of {described.noise_multiplier:g} is too fine for the "
+            "ring's grid; raise it"
+        )
+    return plan

@@ -1,0 +1,84 @@
+"""Secure sums as the round loop asks for them: clients' numbers in, their sum out, by an engine of its own.
+
+The engine is the one of the rounds, on the sum's plan: plaintext where these are, else the two embedded servers, also
+where MP-SPDZ computes the rounds. They are processes of their own for each sum, which live as long as it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+
+from orchestrator.client.summands import Summand
+from orchestrator.config import EngineConfig
+from orchestrator.coordinator.client_pool import ClientPool
+from orchestrator.coordinator.engine import RoundCost, too_few
+from orchestrator.coordinator.factory import create_sum_engine
+from orchestrator.coordinator.round_plan import RoundPlan
+from orchestrator.coordinator.round_result import reason_of
+from orchestrator.secure_sum import SecureSum
+
+__all__ = ["Summation", "Total"]
+
+
+@dataclass(frozen=True)
+class Total:
+    """What a sum came to.
+
+    Attributes:
+        numbers: float64, shape (m,).
+        cost: of the engine.
+        left_out: by client, why its numbers are not in it.
+    """
+
+    numbers: np.ndarray = field(repr=False)
+    cost: RoundCost
+    left_out: Mapping[int, str]
+
+
+class Summation:
+    """One sum over clients, as often as it is asked for. A context manager."""
+
+    def __init__(self, described: SecureSum, length: int, plan: RoundPlan, chosen: EngineConfig) -> None:
+        """Args: length: m; plan: `sum_plan` of it; chosen: how the run's engine was chosen."""
+        self.described, self.length, self.plan = described, length, plan
+        self._engine = create_sum_engine(plan, chosen)
+
+    def total(self, number: int, clients: Sequence[int], pool: ClientPool, summand: Summand) -> Total:
+        """The sum over these clients, fewer where some failed.
+
+        Args:
+            number: of the round that it belongs to; larger than that of the last one.
+            summand: what each client adds.
+
+        Raises:
+            CohortError: too few clients are left. Nothing was released.
+            ProtocolError: naming peer, phase and round.
+        """
+        engine, least = self._engine, self.plan.min_cohort
+        engine.prepare(number, len(clients))
+        submitted: list[int] = []
+
+        def submit(slot: int, client: int, upload: object) -> None:
+            submitted.append(slot)
+            engine.submit(number, slot, client, upload)
+
+        missing = pool.contribute(number, clients, summand, self.described.bound, self.length, engine.encoder, submit)
+        reasons = {slot: reason_of(error) for slot, error in missing.items()}
+        if len(submitted) < least:
+            raise too_few(number, clients, reasons, least) from next(iter(missing.values()), None)
+        aggregation = engine.aggregate(number, clients)
+        assert aggregation.parameters is not None  # the mean is no personal rule
+        left_out = {**aggregation.left_out, **reasons}
+        numbers = self.described.bound * aggregation.parameters
+        return Total(numbers, aggregation.cost, {clients[slot]: why for slot, why in sorted(left_out.items())})
+
+    def __enter__(self) -> Self:
+        self._engine.start(np.zeros(self.length))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.close()
