@@ -36,6 +36,8 @@ FITS = {
     "f2gnn": (),
     "fedavg": (),
     "fairdual": (),
+    "fairgnn": (),
+    "edits": ("evaluation.where=clients",),
     "local": ("evaluation.where=clients",),
     "fedpub": ("evaluation.where=clients", "model.name=gcn-classifier"),
     "fedsage": ("model.name=sage",),

@@ -20,6 +20,8 @@ NAMED = {
     "f2gnn": "F2GNN",
     "fedavg": "FedAvg",
     "fairdual": "FairDual",
+    "fairgnn": "FairGNN",
+    "edits": "Edits",
     "local": "Alone",
     "fedpub": "FedPub",
     "fedsage": "FedAvg",
@@ -135,7 +137,8 @@ PERSONAL = [name for name, method in METHODS.items() if method.personal]
         ),
         (
             "method.stateful=false",
-            "method.stateful: a setting of f2gnn, fedavg, fairdual, fedsage, fedsage+; {} does not know it",
+            "method.stateful: a setting of f2gnn, fedavg, fairdual, fairgnn, edits, fedsage, fedsage+; "
+            "{} does not know it",
         ),
     ],
 )
