@@ -102,6 +102,19 @@ def real_data() -> Callable[[str], Path]:
     return folder
 
 
+@pytest.fixture(scope="session")
+def planetoid(real_data) -> Callable[[str], Path]:
+    """``planetoid(name)``: the folder, or a skip where it holds other citation graphs only."""
+
+    def folder(name: str) -> Path:
+        found = real_data("planetoid")
+        if not (found / f"ind.{name}.allx").exists():
+            pytest.skip(f"no ind.{name}.* at {found}; `safegnn data fetch {name} --data-dir {found}` brings them")
+        return found
+
+    return folder
+
+
 @pytest.fixture
 def standin(tmp_path) -> Installation:
     """An installation of MP-SPDZ whose compiler and parties are scripts."""
