@@ -25,6 +25,8 @@ class Method:
         unaccounted: what clients hear of each other's data besides released models, in words that complete "no epsilon
             is stated: ..."; other clients' updates depend on a client's data then, and no epsilon holds. Empty:
             nothing. A method whose clients prepare together has to say it.
+        centralised: it was made for one owner of the whole graph, and `compare --methods` trains it so; `train` as
+            `clients` says.
     """
 
     client: str
@@ -33,6 +35,7 @@ class Method:
     networks: tuple[str, ...] = ()
     personal: bool = False
     unaccounted: str = ""
+    centralised: bool = False
 
 
 METHODS: Mapping[str, Method] = {
@@ -81,6 +84,19 @@ METHODS: Mapping[str, Method] = {
         "orchestrator.methods.settings:FairDualSettings",
         "fedavg",
         ("gcn", "own"),
+    ),
+    "fairgnn": Method(
+        "orchestrator.methods.fairgnn:FairGNN",
+        "orchestrator.methods.reference_settings:FairGNNSettings",
+        "fedavg",
+        ("gcn",),
+        centralised=True,
+    ),
+    "edits": Method(
+        "orchestrator.methods.edits:Edits",
+        "orchestrator.methods.reference_settings:EditsSettings",
+        "fedavg",
+        centralised=True,
     ),
     "local": Method(
         "orchestrator.methods.local_only:Alone", "orchestrator.methods.settings:AloneSettings", None, personal=True

@@ -43,6 +43,8 @@ FITS = {
     "f2pgnn": (),
     "fedfairgnn": (),
     "fairdual": (),
+    "fairgnn": (),
+    "edits": ("evaluation.where=clients",),
     "local": ("evaluation.where=clients",),
     "fedpub": ("evaluation.where=clients", "model.name=gcn-classifier"),
     "fedsage": ("model.name=sage",),
@@ -103,6 +105,19 @@ def real_data() -> Callable[[str], Path]:
         if not (root / name).is_dir():
             pytest.skip(f"no real data at {root / name}; set SAFEGNN_TEST_DATA to the folder that holds {name}/")
         return root / name
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def planetoid(real_data) -> Callable[[str], Path]:
+    """``planetoid(name)``: the folder, or a skip where it holds other citation graphs only."""
+
+    def folder(name: str) -> Path:
+        found = real_data("planetoid")
+        if not (found / f"ind.{name}.allx").exists():
+            pytest.skip(f"no ind.{name}.* at {found}; `safegnn data fetch {name} --data-dir {found}` brings them")
+        return found
 
     return folder
 

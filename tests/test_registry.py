@@ -28,6 +28,8 @@ NAMED = {
     "f2pgnn": "F2PGNN",
     "fedfairgnn": "FedFairGNN",
     "fairdual": "FairDual",
+    "fairgnn": "FairGNN",
+    "edits": "Edits",
     "local": "Alone",
     "fedpub": "FedPub",
     "fedsage": "FedAvg",

@@ -26,7 +26,7 @@ data_app = typer.Typer(
 
 @data_app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="nba, german, pokec-z, pokec-n, cora or citeseer")],
+    name: Annotated[str, typer.Argument(help="nba, german, pokec-z, pokec-n, cora, citeseer or pubmed")],
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Where to put the files.")] = None,
 ) -> None:
     """Download a public data set, pinned to a commit and checked."""

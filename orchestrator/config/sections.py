@@ -48,10 +48,12 @@ class SyntheticConfig(Section):
 class DataConfig(Section):
     """The graph: where it comes from, and what is done with it before it is cut into clients."""
 
-    name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "cora", "citeseer", "files", "own"] = Field(
-        "synthetic",
-        description="synthetic: drawn as data.synthetic says; files: read as data.files says; own: given in Python, "
-        "and the rest of data has no effect; others: by name",
+    name: Literal["synthetic", "pokec-z", "pokec-n", "nba", "german", "cora", "citeseer", "pubmed", "files", "own"] = (
+        Field(
+            "synthetic",
+            description="synthetic: drawn as data.synthetic says; files: read as data.files says; own: given in "
+            "Python, and the rest of data has no effect; others: by name",
+        )
     )
     dir: Path | None = Field(
         None,

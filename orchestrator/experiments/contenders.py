@@ -14,7 +14,8 @@ __all__ = ["contender"]
 def contender(config: Config, name: str) -> Config:
     """The settings of a method, or of `CENTRALISED`, that are otherwise those of the given configuration.
 
-    A method that cannot train the configured network trains the first one that it can.
+    A method that cannot train the configured network trains the first one that it can. One that was made for an owner
+    of the whole graph is that of one client that holds everything, as `CENTRALISED` is.
 
     Raises:
         ConfigError: there is no such method, or the settings do not fit it.
@@ -26,7 +27,7 @@ def contender(config: Config, name: str) -> Config:
     networks = METHODS[method].networks
     if networks and config.model.name not in networks:
         sections["model"] = {"name": networks[0]}
-    if name == CENTRALISED:
+    if name == CENTRALISED or METHODS[method].centralised:
         sections["clients"] = {"partition": "whole", "count": 1}
         sections["federation"] = {"cohort": 1, "sampling": "distinct"}
     try:

@@ -77,6 +77,6 @@ def _read(config: DataConfig, seed: int, predicting: Collection[str] | None = No
         assert config.files is not None  # the configuration refuses files without it
         return read_files(config.files, config.dir, predicting).raw
     folder = default_folder(config.name) if config.dir is None else config.dir
-    if config.name in ("cora", "citeseer"):
+    if config.name in ("cora", "citeseer", "pubmed"):
         return read_planetoid(config.name, folder)
     return read_german(folder) if config.name == "german" else read_fair(config.name, folder)

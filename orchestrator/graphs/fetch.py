@@ -120,6 +120,19 @@ SOURCES: Mapping[str, Source] = {
             "ind.citeseer.test.index": "62d9e3d5ed53c66b069125af98529d76c70d9b3e",
         },
     ),
+    "pubmed": Source(
+        *_PLANETOID,
+        {
+            "ind.pubmed.x": "16c0eca8d2b3297014ff80327416f9332eda10d7",
+            "ind.pubmed.tx": "eee4f3c988fde0da87a9ec7b01ca5e7863c1b1f1",
+            "ind.pubmed.allx": "3b86bccf08111c37c632a9dd8ab63db25ea76361",
+            "ind.pubmed.y": "e86670576c85340eeb2271b3c918bfa89322b2cf",
+            "ind.pubmed.ty": "225a0bb9bb6430e3925d04688daf6a0da964c07a",
+            "ind.pubmed.ally": "4c8bcdc80882dd225fe4dd4fafd723baa616ac97",
+            "ind.pubmed.graph": "76eb87e628a6b9d43fc31ea42c8c6c8f3e52b404",
+            "ind.pubmed.test.index": "41f6befcb7750cc4858cb852f2b349a9598cb2f4",
+        },
+    ),
 }
 
 

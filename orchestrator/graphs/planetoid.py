@@ -1,4 +1,4 @@
-"""Cora and CiteSeer in Planetoid's format: articles, the words in them, their field, and who cites whom."""
+"""Cora, CiteSeer and PubMed in Planetoid's format: articles, the words in them, their field, and who cites whom."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["read_planetoid"]
 
 
 def read_planetoid(name: str, folder: Path) -> RawGraph:
-    """Cora (7 classes) or CiteSeer (6), as PyTorch Geometric reads them; without a sensitive attribute.
+    """Cora (7 classes), CiteSeer (6) or PubMed (3), as PyTorch Geometric reads them; without a sensitive attribute.
 
     Most of the files are pickles, and whoever wrote a pickle can make its reader run anything: so only the very files
     that `safegnn data fetch` pins are read. Planetoid's own split is dropped, `prepare_graph` makes another.
@@ -28,7 +28,7 @@ def read_planetoid(name: str, folder: Path) -> RawGraph:
     """
     for path in present(name, folder, *SOURCES[name].files):
         SOURCES[name].check(path)
-    from torch_geometric.io import read_planetoid_data  # takes seconds, and only these two data sets need it
+    from torch_geometric.io import read_planetoid_data  # takes seconds, and only these data sets need it
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the pickles are of old versions of NumPy and SciPy

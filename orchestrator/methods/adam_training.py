@@ -209,6 +209,7 @@ class Batch(Generic[_Client]):
     Attributes:
         clients: the clients.
         counts: training nodes of each client.
+        sizes: nodes of each client, training nodes or not.
         network: the same for all.
         released: the vector that was released, from which they train; float32, empty while they do not.
     """
@@ -220,7 +221,8 @@ class Batch(Generic[_Client]):
         self.counts = [len(client.nodes) for client in clients]
         self.network = clients[0].network
         self._graphs = self.network.join([client.tensors for client in clients])
-        starts = np.cumsum([0, *self._graphs.sizes]).tolist()
+        self.sizes: Sequence[int] = self._graphs.sizes
+        starts = np.cumsum([0, *self.sizes]).tolist()
         self._nodes = torch.cat([client.nodes + start for client, start in zip(clients, starts, strict=False)])
 
     def logits(self, models: Tensor, noises: Sequence[np.random.Generator] | None = None) -> Tensor:
@@ -228,7 +230,11 @@ class Batch(Generic[_Client]):
 
         Dropout, and sampling, are on exactly when there are sources of noise, one a client.
         """
-        return self.network.logits(models, self._graphs, noises)[self._nodes]
+        return self.everywhere(models, noises)[self._nodes]
+
+    def everywhere(self, models: Tensor, noises: Sequence[np.random.Generator] | None = None) -> Tensor:
+        """As `logits`, of all nodes: `sizes` of them, client by client."""
+        return self.network.logits(models, self._graphs, noises)
 
     def embeddings(self, models: Tensor) -> Tensor:
         """`GCN.embeddings` of the training nodes; of that network alone."""

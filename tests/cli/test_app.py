@@ -30,7 +30,7 @@ def test_help_is_no_failure(safegnn, arguments):
     [
         (("certs",), "Folder to make; it must not exist."),
         (("reproduce",), "table2 (and figures 4, 5), operating-point or fairness; none with --resume."),
-        (("data", "fetch"), "nba, german, pokec-z, pokec-n, cora or citeseer"),
+        (("data", "fetch"), "nba, german, pokec-z, pokec-n, cora, citeseer or pubmed"),
         (("data", "info"), "a preset: demo"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -77,6 +77,7 @@ def test_what_trains_nothing_does_not_wait_for_torch(tmp_path, arguments):
         (("compare", "--preset", "pokec_z"), 2, ("(did you mean pokec-z",)),
         (("data", "info", "cora"), 2, ("cora is a data set: --set data.name=cora", "fedpub-cora-")),
         (("data", "info", "citeseer"), 2, ("citeseer is a data set", "fedpub-citeseer-")),
+        (("data", "info", "pubmed"), 2, ("pubmed is a data set", "fedpub-pubmed-")),
         (("train", "--preset", "files"), 2, ("files is a data set: --set data.name=files",)),
         (("train", "--set", "model.hidden=200000"), 2, ("model.hidden = 200000", "GB", "is the most")),
         (("train", "--set", "model.hidden=1e6", "--set", "federation.cohort=1"), 2, ("model.hidden = 1000000",)),

@@ -142,9 +142,9 @@ def test_dealing_ends_and_only_overflows_where_nothing_fits(sizes, count, tolera
     assert max(dealt) <= max(mean + tolerance, min(dealt) + mean - tolerance)
 
 
-@pytest.mark.parametrize("name", ["cora", "citeseer"])
-def test_real_graphs(real_data, name):
-    graph = load_graph(DataConfig(name=name, dir=real_data("planetoid"), scaling="row_normalised"), 31)
+@pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed"])
+def test_real_graphs(planetoid, name):
+    graph = load_graph(DataConfig(name=name, dir=planetoid(name), scaling="row_normalised"), 31)
     for count in (5, 10, 20):
         clients, members = _clients(graph, partition="disjoint", count=count)
         _assert_exactly_once(members, graph.num_nodes)

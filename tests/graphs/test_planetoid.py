@@ -1,4 +1,4 @@
-"""Cora and CiteSeer: what their files hold, counted, and files that must not be unpickled."""
+"""Cora, CiteSeer and PubMed: what their files hold, counted, and files that must not be unpickled."""
 
 from __future__ import annotations
 
@@ -25,11 +25,16 @@ from orchestrator.graphs.prepare import prepare_graph
     [
         ("cora", 2_708, 5_278, 1_433, [351, 217, 418, 818, 426, 298, 180]),
         ("citeseer", 3_327, 4_552, 3_703, [264, 590, 668, 701, 596, 508]),
+        ("pubmed", 19_717, 44_324, 500, [4_103, 7_739, 7_875]),
     ],
 )
-def test_the_files(real_data, name, nodes, edges, words, classes):
-    raw = read_planetoid(name, real_data("planetoid"))
-    assert raw.features.shape == (nodes, words) and set(np.unique(raw.features)) == {0, 1}
+def test_the_files(planetoid, name, nodes, edges, words, classes):
+    raw = read_planetoid(name, planetoid(name))
+    assert raw.features.shape == (nodes, words)
+    if name == "pubmed":  # weighted by how rare a word is
+        assert ((raw.features >= 0) & (raw.features < 2)).all()
+    else:
+        assert set(np.unique(raw.features)) == {0, 1}
     assert canonical_edges(raw.edges, nodes).shape == (2, edges)
     assert np.bincount(raw.labels).tolist() == classes and raw.classes == len(classes)
     assert raw.sensitive is None
@@ -40,10 +45,11 @@ def test_the_files(real_data, name, nodes, edges, words, classes):
     [
         ("cora", 2_485, 5_069, [344, 214, 406, 726, 379, 285, 131]),
         ("citeseer", 2_120, 3_679, [125, 308, 532, 388, 463, 304]),
+        ("pubmed", 19_717, 44_324, [4_103, 7_739, 7_875]),
     ],
 )
-def test_the_largest_component(real_data, name, nodes, edges, classes):
-    graph = load_graph(DataConfig(name=name, dir=real_data("planetoid"), scaling="row_normalised"), 1)
+def test_the_largest_component(planetoid, name, nodes, edges, classes):
+    graph = load_graph(DataConfig(name=name, dir=planetoid(name), scaling="row_normalised"), 1)
     assert (graph.num_nodes, graph.num_edges, graph.classes) == (nodes, edges, len(classes))
     assert np.bincount(graph.labels).tolist() == classes
 
@@ -62,9 +68,9 @@ def test_citeseer_has_nodes_without_words_or_class_and_isolated_ones(real_data):
     assert (component.num_nodes, component.num_edges) == (2_110, 3_668)
 
 
-@pytest.mark.parametrize("name", ["cora", "citeseer"])
-def test_rows_are_normalised_as_by_pytorch_geometric(real_data, name):
-    raw = read_planetoid(name, real_data("planetoid"))
+@pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed"])
+def test_rows_are_normalised_as_by_pytorch_geometric(planetoid, name):
+    raw = read_planetoid(name, planetoid(name))
     expected = NormalizeFeatures()(Data(x=torch.from_numpy(raw.features))).x.numpy()
     assert np.array_equal(prepare_graph(raw, "all", 1, "row_normalised").features, expected)
 

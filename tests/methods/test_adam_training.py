@@ -13,9 +13,10 @@ from orchestrator.errors import RangeError
 from orchestrator.methods import LocalMethod, create, method_class
 from orchestrator.models import create_network
 from orchestrator.registry import METHODS
+from tests.conftest import FITS
 
 NAMES = sorted(METHODS.keys() - {"fedsage+"})  # which trains only after its clients have prepared together
-OWN = {"f2gnn": {"alpha": 0.1, "tau_combine": 1.0}}
+OWN = {"f2gnn": {"alpha": 0.1, "tau_combine": 1.0}, "edits": {"masked": 1, "edge_steps": 3}}
 """So that what only this method does is seen in what it trains."""
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -26,7 +27,7 @@ def config(name, seed=31, dropout=0.5, **method):
         seed=seed,
         model={"name": networks[0], "hidden": 8, "dropout": dropout, "neighbours": 2},
         method={"name": name, "local_epochs": 3} | OWN.get(name, {}) | method,
-        evaluation={"where": "clients" if METHODS[name].personal else "whole_graph"},
+        evaluation={"where": "clients" if "evaluation.where=clients" in FITS[name] else "whole_graph"},
     )
 
 
