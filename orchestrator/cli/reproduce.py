@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,6 +30,14 @@ def reproduce(
         str | None, typer.Option("--engine", help="plaintext, the default and faster, or embedded.")
     ] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Runs of every setting; default 5.")] = None,
+    arms: Annotated[
+        str | None,
+        typer.Option("--arms", help="Of fairness: arms or methods, comma-separated, beside fedavg; default all."),
+    ] = None,
+    reference_rounds: Annotated[
+        bool,
+        typer.Option("--reference-rounds", help="Of fairness: figures of the round that F2GNN's reference code keeps."),
+    ] = False,
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Folder of a reproduction to go on with, with its settings.")
     ] = None,
@@ -41,6 +51,7 @@ def reproduce(
     from orchestrator.experiments.plan import GridPlan
 
     if resume is None:
+        from orchestrator.experiments.fairness_settings import chosen_arms
         from orchestrator.experiments.privacy_settings import EXPERIMENTS, configuration, settings_of
 
         if experiment is None:
@@ -49,8 +60,13 @@ def reproduce(
         settings, stand_in = configuration(experiment, preset or (), config, chosen)
         if stand_in:
             note(stand_in)
-        plan = GridPlan(experiment, settings, settings_of(experiment, settings), seeds or 5)
-    elif any((experiment, preset, config, set_, data_dir, engine, seeds)):
+        wanted = settings_of(experiment, settings)
+        if experiment != "fairness" and (arms is not None or reference_rounds):
+            raise ConfigError(f"--arms and --reference-rounds are of `reproduce fairness`; {experiment} has neither")
+        if arms is not None:
+            wanted = chosen_arms(wanted, [name.strip() for name in arms.split(",")])
+        plan = GridPlan(experiment, settings, wanted, seeds or 5)
+    elif any((experiment, preset, config, set_, data_dir, engine, seeds, arms)):
         raise ConfigError("--resume goes on with the reproduction's own settings; leave the experiment and options out")
     else:
         plan = GridPlan.load(resume)
@@ -61,8 +77,9 @@ def reproduce(
     from orchestrator.experiments.reproduction import reproduce as compare_privacy
     from orchestrator.experiments.tables import markdown
 
-    compare = compare_fairness if plan.kind == "fairness" else compare_privacy
-
+    compare: Callable[..., Any] = compare_privacy
+    if plan.kind == "fairness":
+        compare = partial(compare_fairness, reference=reference_rounds)
     begun: list[Path] = []
     with interruptible("reproduce", begun), progress(plan.rounds, plan.completed(resume)) as advance:
         result = compare(

@@ -1,14 +1,14 @@
 """What fairness costs and brings: several arms, several seeds, and their differences to FedAvg seed by seed.
 
-Every run is an ordinary training with a run folder of its own; a run's figures are means over its last 20 rounds, on
-the test nodes. Nothing is selected: every arm that was run is shown.
+Every run is an ordinary training with a run folder of its own. Every arm that was run is shown, on the test nodes;
+which arm of a method one would choose, and with `reference` which round, is decided on the validation nodes alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
@@ -19,12 +19,13 @@ from orchestrator.config import Config
 from orchestrator.evaluation.figures import metric_names
 from orchestrator.evaluation.group_table import GAPS
 from orchestrator.evaluation.metrics import moving_average
-from orchestrator.experiments.fairness_settings import BASELINE
+from orchestrator.experiments.fairness_settings import BASELINE, family
 from orchestrator.experiments.grid import GridPlan, Observer, run_grid
 from orchestrator.experiments.tables import Spread, markdown, metric, nodes_behind, write_table
+from orchestrator.registry import CENTRALISED
 from orchestrator.reports.plots import plot_plane, plot_settings
 
-__all__ = ["Arm", "FairnessComparison", "Paired", "compare_fairness"]
+__all__ = ["Arm", "FairnessComparison", "Paired", "compare_fairness", "reference_round"]
 
 
 class Paired(NamedTuple):
@@ -57,27 +58,54 @@ class Paired(NamedTuple):
         return f"{self.mean:+.4f}" + ("" if self.low is None else f" ({self.low:+.4f} to {self.high:+.4f})")
 
 
+_UTILITY = ("auc", "balanced_accuracy")
+
+_ALLOWED = 0.01
+"""How much less utility than the baseline's an arm may have on the validation nodes to be chosen for its gaps."""
+
+_REFERENCE_ACCURACY = 0.66
+"""F2GNN's reference code, ``--acc``: rounds of a larger validation accuracy are looked at for their gaps."""
+
+
 @dataclass(frozen=True)
 class Arm:
     """One arm's figures.
 
     Attributes:
         name: of the arm.
-        values: by metric and in the order of the seeds, means over the last 20 rounds; None where undefined.
+        values: by metric and in the order of the seeds, of the test nodes; None where undefined.
         nodes: by gap, the nodes of group 0 and group 1 behind it.
+        validation: as `values`, of the validation nodes.
     """
 
     name: str
     values: Mapping[str, tuple[float | None, ...]]
     nodes: Mapping[str, tuple[int, int] | None]
+    validation: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, name: str, runs: Sequence[Sequence[Mapping[str, Any]]]) -> Arm:
-        """From the records of each seed."""
+    def of(cls, name: str, runs: Sequence[Sequence[Mapping[str, Any]]], reference: bool = False) -> Arm:
+        """From the records of each seed.
+
+        Args:
+            reference: figures are of the round that F2GNN's reference code would choose, see `reference_round`; else
+                means over the last 20 rounds.
+        """
         last = [run[-1]["test"] for run in runs]
-        names = [n for n in metric_names(last[0]) if n in ("auc", "balanced_accuracy", *GAPS)]
-        values = {n: tuple(moving_average([record["test"][n] for record in run])[-1] for run in runs) for n in names}
-        return cls(name, values, {n: nodes_behind(last, n) for n in names})
+        names = [n for n in metric_names(last[0]) if n in (*_UTILITY, *GAPS)]
+
+        def figures(mask: str) -> dict[str, tuple[float | None, ...]]:
+            if reference:
+                chosen = [reference_round(run) for run in runs]
+                return {n: tuple(record[mask][n] for record in chosen) for n in names}
+            return {n: tuple(moving_average([record[mask][n] for record in run])[-1] for run in runs) for n in names}
+
+        return cls(name, figures("test"), {n: nodes_behind(last, n) for n in names}, figures("val"))
+
+    def on_validation(self, names: Sequence[str]) -> list[float] | None:
+        """Mean over the seeds of some metrics, of the validation nodes; None where one is undefined."""
+        found = [Spread.of(self.validation[n]).mean for n in names if n in self.validation]
+        return None if None in found or not found else [value for value in found if value is not None]
 
     def chance(self, gap: str) -> float | None:
         """What a gap between two equal rates of one half comes to in the mean, for so few nodes: E|N(0, sd)|.
@@ -96,10 +124,33 @@ class FairnessComparison:
     folder: Path
     seeds: int
     arms: Sequence[Arm]
+    reference: bool = False
 
     @property
     def baseline(self) -> Arm:
         return next(arm for arm in self.arms if arm.name == BASELINE)
+
+    @property
+    def selected(self) -> list[Arm]:
+        """Of every method with several arms, the one that the validation nodes speak for.
+
+        That is the one with the least sum of gaps among those that have at most 0.01 less AUC and balanced accuracy
+        than the baseline, means over the seeds; without such an arm none.
+        """
+        methods = dict.fromkeys(family(arm.name) for arm in self.arms)
+        chosen = [self._selected([arm for arm in self.arms if family(arm.name) == method]) for method in methods]
+        return [arm for arm in chosen if arm is not None]
+
+    def _selected(self, arms: Sequence[Arm]) -> Arm | None:
+        least = self.baseline.on_validation(_UTILITY)
+        if len(arms) < 2 or least is None or family(arms[0].name) == CENTRALISED:
+            return None
+        allowed: list[tuple[float, Arm]] = []
+        for arm in arms:
+            utility, gaps = arm.on_validation(_UTILITY), arm.on_validation(GAPS)
+            if utility and gaps and all(u >= b - _ALLOWED for u, b in zip(utility, least, strict=True)):
+                allowed.append((sum(gaps), arm))
+        return min(allowed, key=lambda pair: pair[0])[1] if allowed else None
 
     def table(self) -> list[dict[str, str | None]]:
         """A row an arm, as it is shown."""
@@ -115,7 +166,13 @@ class FairnessComparison:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document of `safegnn reproduce fairness`."""
-        return {"folder": str(self.folder), "seeds": self.seeds, "baseline": BASELINE, "rows": self.rows()}
+        return {
+            "folder": str(self.folder),
+            "seeds": self.seeds,
+            "baseline": BASELINE,
+            "selected": [arm.name for arm in self.selected],
+            "rows": self.rows(),
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         """Flat, for a table."""
@@ -133,7 +190,11 @@ class FairnessComparison:
     @property
     def closing(self) -> str:
         """What has to be known beside the table."""
-        lines = [f"test nodes, means of the last 20 rounds, {self.seeds} seeds; nothing is selected"]
+        rounds = "the round that the reference code chooses" if self.reference else "means of the last 20 rounds"
+        lines = [f"test nodes, {rounds}, {self.seeds} seeds; all arms that were run"]
+        if self.selected:
+            names = ", ".join(arm.name for arm in self.selected)
+            lines.append(f"of each method's arms the validation nodes choose: {names} (least gaps for at most 0.01)")
         for gap in GAPS:
             if (floor := self.baseline.chance(gap)) is not None:
                 n0, n1 = self.baseline.nodes[gap] or (0, 0)
@@ -143,12 +204,29 @@ class FairnessComparison:
         return "\n".join([*lines, f"table, curves, plane: {self.folder}"])
 
 
+def reference_round(run: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The round that F2GNN's reference code keeps (commit e9f888b): of those whose validation accuracy is above 0.66
+    the one with the least sum of both validation gaps; without one, that of the best validation accuracy.
+
+    Args:
+        run: records, at least one. What is undefined counts as worst.
+    """
+
+    def gaps(record: Mapping[str, Any]) -> float:
+        found = [record["val"].get(gap) for gap in GAPS]
+        return math.inf if None in found else sum(found)
+
+    good = [record for record in run if (record["val"]["accuracy"] or 0.0) > _REFERENCE_ACCURACY]
+    return min(good, key=gaps) if good else max(run, key=lambda record: record["val"]["accuracy"] or 0.0)
+
+
 def compare_fairness(
     experiment: str,
     config: Config,
     settings: Mapping[str, Config],
     seeds: int = 5,
     *,
+    reference: bool = False,
     resume: Path | None = None,
     observe: Observer = lambda name, seed, result: None,
     announce: Callable[[str], None] = lambda text: None,
@@ -156,7 +234,7 @@ def compare_fairness(
 ) -> FairnessComparison:
     """Train every arm with `seeds` seeds; write `table.md`, `table.csv`, `curves.png` and `plane.png`.
 
-    Arguments as of `reproduction.reproduce`; one of the settings is `BASELINE`.
+    Arguments as of `reproduction.reproduce`, and `reference` as of `Arm.of`; one of the settings is `BASELINE`.
 
     Raises:
         SafeGNNError: as `run_grid`.
@@ -164,7 +242,9 @@ def compare_fairness(
     plan = GridPlan(experiment, config, settings, seeds)
     title = f"reproduce-{experiment}-{config.data.name}"
     grid = run_grid(plan, title, resume=resume, observe=observe, announce=announce, started=started)
-    result = FairnessComparison(grid.folder, seeds, [Arm.of(name, grid.runs(name)) for name in settings])
+    result = FairnessComparison(
+        grid.folder, seeds, [Arm.of(name, grid.runs(name), reference) for name in settings], reference
+    )
     heading = f"{config.data.name}, {config.federation.cohort} of {config.clients.count} clients, {seeds} seeds"
     plot_settings({name: grid.runs(name) for name in settings}, grid.folder / "curves.png", heading)
     plot_plane({arm.name: arm.values for arm in result.arms}, grid.folder / "plane.png", heading)
