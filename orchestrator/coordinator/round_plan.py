@@ -17,6 +17,7 @@ from typing import Literal
 from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.config import Config
+from orchestrator.coordinator.evaluation_sum import noisy_evaluation
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE, VectorFormat, clip_error
 from orchestrator.privacy.plan import NoisySum, PrivacyPlan, server_stddev
@@ -156,7 +157,7 @@ class RoundPlan:
             protocol=chosen.protocol,
             adaptive=privacy.clip == "quantile",
             unaccounted=METHODS[config.method.name].unaccounted,
-            sums=tuple(NoisySum(s.name, s.noise_multiplier) for s in config.method.statistics()),
+            sums=_sums(config),
             stateful=getattr(config.method, "keeps_state", True),  # unless a method says that nothing does
         )
         if plan.parameters is not None:
@@ -332,6 +333,12 @@ class RoundPlan:
         if self.engine == "mpspdz":
             return bound + program.mpspdz_error(parameters, cohort, largest_coordinate)
         return bound + program.error(cohort, total, self.vectors.model_bits)
+
+
+def _sums(config: Config) -> tuple[NoisySum, ...]:
+    """What is released besides, of all clients: with whatever noise it has, and exact metrics are told elsewhere."""
+    statistics = [NoisySum(described.name, described.noise_multiplier) for described in config.method.statistics()]
+    return (*statistics, *noisy_evaluation(config))
 
 
 def _min_cohort(config: Config) -> int:

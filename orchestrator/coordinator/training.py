@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -14,13 +15,15 @@ from orchestrator.coordinator.audit import audit as audit_round
 from orchestrator.coordinator.audit import auditor
 from orchestrator.coordinator.client_pool import ClientPool, Trained
 from orchestrator.coordinator.cohorts import clients_config, fingerprint, sample_cohort
-from orchestrator.coordinator.engine import Aggregation, Engine, too_few
-from orchestrator.coordinator.factory import create_engine
+from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
+from orchestrator.coordinator.evaluation_sum import EVALUATION, evaluated_every
+from orchestrator.coordinator.factory import create_engine, refuse_uncovered
 from orchestrator.coordinator.inputs import Inputs
 from orchestrator.coordinator.preparation import prepare_clients
 from orchestrator.coordinator.round_plan import HIDING_COHORT, RoundPlan
 from orchestrator.coordinator.round_result import RoundResult, reason_of
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
+from orchestrator.coordinator.sums import SummedTables
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.evaluation.rounds import RoundEvaluation, round_evaluation
 from orchestrator.graphs import client_graphs, load_graph
@@ -81,6 +84,7 @@ def train(
     """
     single_threaded()
     plan = RoundPlan.of(config)
+    refuse_uncovered(config, plan)
     if engine is not None and engine.plan != plan:
         raise ConfigError("engine: it was made from another plan than the settings': its noise would not be theirs")
     with folder.lock:
@@ -110,7 +114,13 @@ def train(
         personal = METHODS[config.method.name].personal
         if _goes_on(config, budget, checkpoint.round + 1) or (personal and not folder.has_models):
             folder.drop_results()
-            with ClientPool(clients, clients_config(config, seed)) as pool, engine or create_engine(config) as engine:
+            sizes, private = _sizes(graph, len(clients)), clients_config(config, seed)
+            with ExitStack() as held:
+                pool = held.enter_context(ClientPool(clients, private))
+                engine = held.enter_context(engine or create_engine(config))
+                tables = _tables(config, plan, sizes, pool)
+                if tables is not None:
+                    held.enter_context(tables)
                 engine.start(checkpoint.parameters)
                 if warning := _small_cohort(plan):
                     announce(warning)
@@ -121,10 +131,12 @@ def train(
                         "clients keep state, so that epsilon counts on no sampling of cohorts of fixed size: it is "
                         "smaller with method.stateful = false or federation.sampling = poisson"
                     )
-                evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations, clients)
-                sizes = _sizes(graph, len(clients))
+                every = evaluated_every(config)
+                evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations, clients, tables, every)
                 checkpoint = prepare_clients(config, plan, folder, pool, budget, checkpoint, sizes, announce)
-                rounds = _Rounds(config, plan, folder, pool, engine, evaluation, budget, checkpoint, audit, seed)
+                rounds = _Rounds(
+                    config, plan, folder, pool, engine, evaluation, budget, checkpoint, audit, seed, tables
+                )
                 rounds.begin()
                 while rounds.cohort is not None:
                     observe(rounds.play(rounds.cohort))
@@ -134,6 +146,11 @@ def train(
         if not personal:
             TrainedModel(network, model[: network.size], graph.scaling.carried, graph.meaning).save(folder.model())
         return model
+
+
+def _tables(config: Config, plan: RoundPlan, sizes: Sizes, pool: ClientPool) -> SummedTables | None:
+    """Whoever adds up the clients' tables, where they are added up."""
+    return SummedTables(config, plan, sizes, pool) if config.evaluation.tables == "summed" else None
 
 
 def _sizes(graph: Graph, clients: int) -> Sizes:
@@ -174,9 +191,11 @@ class _Rounds:
         checkpoint: Checkpoint,
         audit: bool,
         seed: int | bytes,
+        tables: SummedTables | None = None,
     ) -> None:
         self._config, self._plan, self._folder, self._pool = config, plan, folder, pool
         self._engine, self._evaluation, self._budget, self._audited = engine, evaluation, budget, audit
+        self._tables = tables
         self._checkpoint, self._unsaved, self._seed = checkpoint, set[int](), seed
         self.number, self.model, self.clip_norm = checkpoint.round + 1, checkpoint.parameters, checkpoint.clip_norm
         self.cohort: list[int] | None = None
@@ -198,9 +217,14 @@ class _Rounds:
             self._budget.charge(number)
             self._folder.save_privacy(self._budget.state())
         decoder, aggregation = self._engine.decoder, self._engine.aggregate(number, cohort)
-        epsilon = None if self._budget is None else self._budget.epsilon
         self.clip_norm, self.number = self._adapted(aggregation.within), number + 1
+        evaluated = self._evaluation.every > 0 and number % self._evaluation.every == 0
+        if evaluated:
+            self._charge_evaluation()
         self.begin()  # the servers prepare while this one evaluates
+        if self.cohort is None and not evaluated:
+            self._charge_evaluation()
+            evaluated = True
         opened: list[np.ndarray] = []
         if aggregation.answers is not None:
             received = self._pool.deliver(number, cohort, aggregation.answers, decoder, reveal=self._audited)
@@ -210,7 +234,10 @@ class _Rounds:
         left_out = {**aggregation.left_out, **missing}
         audits = [upload for slot, upload in trained.audits.items() if slot not in left_out]
         difference, bound = audit_round(self._plan.at(clip_norm), number, before, opened, audits)
-        self._evaluation.aggregated(number, cohort, self.model)
+        if evaluated:
+            self._evaluation.aggregated(number, cohort, self.model)
+        else:
+            self._evaluation.passed(number)
         result = RoundResult(
             number,
             cohort,
@@ -222,13 +249,20 @@ class _Rounds:
             bound,
             clip_norm,
             aggregation.within,
-            epsilon,
+            None if self._budget is None else self._budget.epsilon,
             self._evaluation.facts(),
             aggregation.weights,
             left_out,
+            None if self._tables is None else self._tables.cost if evaluated else RoundCost(),
         )
         self._keep(result, aggregation)
         return result
+
+    def _charge_evaluation(self) -> None:
+        """Charge the sum of the clients' tables, where it has noise that is counted, before it is released."""
+        if self._budget is not None and self._budget.covers(EVALUATION):
+            self._budget.charge_sum(EVALUATION)
+            self._folder.save_privacy(self._budget.state())
 
     def _train(self, cohort: list[int]) -> tuple[Trained, dict[int, str]]:
         """What came back from the cohort; and, by slot, why clients have no upload.

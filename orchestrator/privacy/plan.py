@@ -69,12 +69,19 @@ class NoisySum:
     Attributes:
         name: of it.
         noise_multiplier: sigma, relative to how far one client can move the sum, per server as for the models.
-        each_round: whether every round releases it; else it is released once, before the first round.
+        every: rounds between its releases, beside that after the last round; 0: after the last round alone; None: it is
+            released once, before the first round.
     """
 
     name: str
     noise_multiplier: float
-    each_round: bool = False
+    every: int | None = None
+
+    def releases(self, rounds: int) -> int:
+        """How often it is released in a run of so many rounds, none of which is repeated."""
+        if self.every is None:
+            return 1
+        return min(1, rounds) if self.every == 0 else -(-rounds // self.every)
 
 
 @dataclass(frozen=True)
@@ -195,5 +202,5 @@ class PrivacyPlan:
             return None
         accountant = self.new_accountant().compose(self.release(view), rounds)
         for noisy in self.sums:
-            accountant.compose(self.sum_release(noisy, view), rounds if noisy.each_round else 1)
+            accountant.compose(self.sum_release(noisy, view), noisy.releases(rounds))
         return accountant.epsilon(self.delta)
