@@ -86,7 +86,7 @@ def _sum_up(
             totals[name], costs[name] = total.numbers, _cost(total, length)
             folder.save_totals(totals)
             announce(f"clients added up '{name}' on shares" + _failed(total.left_out))
-        elif budget is not None and not budget.charged(name):
+        elif budget is not None and not budget.released(name):
             raise RunError(f"{folder.path}: holds the sum '{name}', but no account of it")
         if totals[name].shape != (length,):
             raise RunError(f"{folder.path}: its sum '{name}' has {totals[name].size} numbers, expected {length}")

@@ -134,9 +134,8 @@ def train(
                 every = evaluated_every(config)
                 evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations, clients, tables, every)
                 checkpoint = prepare_clients(config, plan, folder, pool, budget, checkpoint, sizes, announce)
-                rounds = _Rounds(
-                    config, plan, folder, pool, engine, evaluation, budget, checkpoint, audit, seed, tables
-                )
+                told = plan, folder, pool, engine, evaluation, tables, budget
+                rounds = _Rounds(config, *told, checkpoint, audit, seed)
                 rounds.begin()
                 while rounds.cohort is not None:
                     observe(rounds.play(rounds.cohort))
@@ -187,11 +186,11 @@ class _Rounds:
         pool: ClientPool,
         engine: Engine,
         evaluation: RoundEvaluation,
+        tables: SummedTables | None,
         budget: Budget | None,
         checkpoint: Checkpoint,
         audit: bool,
         seed: int | bytes,
-        tables: SummedTables | None = None,
     ) -> None:
         self._config, self._plan, self._folder, self._pool = config, plan, folder, pool
         self._engine, self._evaluation, self._budget, self._audited = engine, evaluation, budget, audit

@@ -20,6 +20,10 @@ from orchestrator.registry import METHODS
 __all__ = ["RoundEvaluation", "round_evaluation"]
 
 
+_DROWNED = 0.25
+"""Noise on the number of nodes, as a share of it, beyond which nothing is said of them."""
+
+
 class Clients(Protocol):
     """Whoever hosts the clients."""
 
@@ -139,8 +143,13 @@ class _OfTheSum(RoundEvaluation):
         for mask, own in counts.items():
             table, scores = (np.maximum(values, 0) if noise else np.rint(values) for values in (own.table, own.scores))
             table = table if noise else table.astype(np.int64)
+            if noise * table.size**0.5 > _DROWNED * table.sum():
+                self._current[mask] = nothing(self._empty, f"drowned by noise of {noise:.4g} on every count")
+                continue
             area, error = binned_auc(scores)
-            self._current[mask] = of_sum(GroupTable(table), area, self._no_auc, self._independent[mask], noise)
+            # How many clients hold a node is data of theirs too, which noise on the counts does not cover.
+            independent = 1.0 if noise else self._independent[mask]
+            self._current[mask] = of_sum(GroupTable(table), area, self._no_auc, independent, noise)
             if tables.layout.bins:
                 self._facts[f"{mask}_auc_error"] = error
 

@@ -77,9 +77,9 @@ class Budget:
             raise RunError(self.refusal(round))
         self._attempts = self._charged(round)
 
-    def charged(self, name: str) -> bool:
-        """Whether a sum was charged."""
-        return name in self._sums
+    def released(self, name: str) -> int:
+        """How often a sum was charged."""
+        return self._sums.get(name, 0)
 
     def covers(self, name: str) -> bool:
         """Whether the plan has such a sum."""
