@@ -96,6 +96,7 @@ def binned_auc(scores: np.ndarray) -> tuple[float | None, float]:
 
 def _bins(logits: np.ndarray, bins: int) -> np.ndarray:
     """The bin of each node's probability of class 1; a logit that is not finite counts as 0."""
-    difference = np.nan_to_num(logits[:, 1].astype(np.float64) - logits[:, 0], nan=0.0, posinf=0.0, neginf=0.0)
+    with np.errstate(invalid="ignore"):
+        difference = np.nan_to_num(logits[:, 1].astype(np.float64) - logits[:, 0], nan=0.0, posinf=0.0, neginf=0.0)
     probability = 0.5 * (1.0 + np.tanh(difference / 2))
     return np.minimum((probability * bins).astype(np.int64), bins - 1)
