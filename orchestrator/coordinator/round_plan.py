@@ -108,7 +108,7 @@ class RoundPlan:
         unaccounted: what clients hear of each other besides the rounds; see `registry.Method`.
         stateful: whether anything stays with a client between its rounds.
         accumulates: whether a round starts from what the last one released; else all start from the first model.
-        sums: what is released besides, of all clients.
+        sums: what is released besides, with or without noise.
     """
 
     parameters: RoundParameters | None
@@ -224,7 +224,7 @@ class RoundPlan:
         if self.rule.rule not in BOUNDS:
             return f"the rule {self.rule.rule} declares no bounds of its weights"
         if bare := [noisy.name for noisy in self.sums if noisy.noise_multiplier == 0]:
-            return f"the sum '{bare[0]}' over all clients is released without noise"
+            return f"the sum '{bare[0]}' over clients is released without noise"
         if not self._proven:
             return "none is proven for MP-SPDZ's arithmetic and for engine.program = faithful"
         return None
@@ -336,8 +336,8 @@ class RoundPlan:
 
 
 def _sums(config: Config) -> tuple[NoisySum, ...]:
-    """What is released besides, of all clients: with whatever noise it has, and exact metrics are told elsewhere."""
-    statistics = [NoisySum(described.name, described.noise_multiplier) for described in config.method.statistics()]
+    """What is released besides, but for exact metrics, of which others ask (`exact_metrics`)."""
+    statistics = [NoisySum(s.name, s.noise_multiplier, of_cohort=s.each_round) for s in config.method.statistics()]
     return (*statistics, *noisy_evaluation(config))
 
 

@@ -34,7 +34,7 @@ class RoundResult:
         facts: further figures, means over the clients or of the evaluation.
         weights: how much each client that took part took from each, float64 (q, q), as far as anybody knows.
         left_out: by slot, why a client of the cohort had no part in the aggregate.
-        evaluation_cost: of adding up the clients' tables; None where they are not added up.
+        sums_cost: of what clients add up besides the model; None where they do not.
     """
 
     round: int
@@ -51,7 +51,7 @@ class RoundResult:
     facts: Mapping[str, Any] = field(default_factory=dict)
     weights: np.ndarray | None = None
     left_out: Mapping[int, str] = field(default_factory=dict)
-    evaluation_cost: RoundCost | None = None
+    sums_cost: RoundCost | None = None
 
     def record(self) -> dict[str, Any]:
         """What `metrics.jsonl` holds; the same keys in every round, audited or not, for the columns of the CSV."""
@@ -80,12 +80,12 @@ class RoundResult:
             "upload_bytes_per_client": cost.upload_bytes,
             "download_bytes_per_client": cost.download_bytes,
         }
-        if (tables := self.evaluation_cost) is not None:
+        if (sums := self.sums_cost) is not None:
             costs |= {
-                "evaluation_online_seconds": tables.online_seconds,
-                "evaluation_online_bytes_server0": tables.online_bytes[0],
-                "evaluation_online_bytes_server1": tables.online_bytes[1],
-                "evaluation_upload_bytes_per_client": tables.upload_bytes,
+                "sums_online_seconds": sums.online_seconds,
+                "sums_online_bytes_server0": sums.online_bytes[0],
+                "sums_online_bytes_server1": sums.online_bytes[1],
+                "sums_upload_bytes_per_client": sums.upload_bytes,
             }
         return costs
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from orchestrator.client.host import single_threaded
+from orchestrator.client.summands import Statistic
 from orchestrator.config import Config
 from orchestrator.coordinator.audit import audit as audit_round
 from orchestrator.coordinator.audit import auditor
@@ -23,7 +25,8 @@ from orchestrator.coordinator.preparation import prepare_clients
 from orchestrator.coordinator.round_plan import HIDING_COHORT, RoundPlan
 from orchestrator.coordinator.round_result import RoundResult, reason_of
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
-from orchestrator.coordinator.sums import SummedTables
+from orchestrator.coordinator.sum_plan import sum_plan
+from orchestrator.coordinator.sums import Summation, SummedTables
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.evaluation.rounds import RoundEvaluation, round_evaluation
 from orchestrator.graphs import client_graphs, load_graph
@@ -119,8 +122,9 @@ def train(
                 pool = held.enter_context(ClientPool(clients, private))
                 engine = held.enter_context(engine or create_engine(config))
                 tables = _tables(config, plan, sizes, pool)
-                if tables is not None:
-                    held.enter_context(tables)
+                sums = _sums_of_cohorts(config, plan, sizes)
+                for summation in (*sums, *([] if tables is None else [tables])):
+                    held.enter_context(summation)
                 engine.start(checkpoint.parameters)
                 if warning := _small_cohort(plan):
                     announce(warning)
@@ -134,7 +138,7 @@ def train(
                 every = evaluated_every(config)
                 evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations, clients, tables, every)
                 checkpoint = prepare_clients(config, plan, folder, pool, budget, checkpoint, sizes, announce)
-                told = plan, folder, pool, engine, evaluation, tables, budget
+                told = plan, folder, pool, engine, evaluation, tables, sums, budget
                 rounds = _Rounds(config, *told, checkpoint, audit, seed)
                 rounds.begin()
                 while rounds.cohort is not None:
@@ -150,6 +154,15 @@ def train(
 def _tables(config: Config, plan: RoundPlan, sizes: Sizes, pool: ClientPool) -> SummedTables | None:
     """Whoever adds up the clients' tables, where they are added up."""
     return SummedTables(config, plan, sizes, pool) if config.evaluation.tables == "summed" else None
+
+
+def _sums_of_cohorts(config: Config, plan: RoundPlan, sizes: Sizes) -> list[Summation]:
+    """What every round's cohort adds up besides the model."""
+    return [
+        Summation(described, described.length(sizes), sum_plan(described, sizes.clients, plan), config.engine)
+        for described in config.method.statistics()
+        if described.each_round
+    ]
 
 
 def _sizes(graph: Graph, clients: int) -> Sizes:
@@ -187,6 +200,7 @@ class _Rounds:
         engine: Engine,
         evaluation: RoundEvaluation,
         tables: SummedTables | None,
+        sums: Sequence[Summation],
         budget: Budget | None,
         checkpoint: Checkpoint,
         audit: bool,
@@ -194,7 +208,7 @@ class _Rounds:
     ) -> None:
         self._config, self._plan, self._folder, self._pool = config, plan, folder, pool
         self._engine, self._evaluation, self._budget, self._audited = engine, evaluation, budget, audit
-        self._tables = tables
+        self._tables, self._sums, self._totals = tables, sums, dict(checkpoint.totals)
         self._checkpoint, self._unsaved, self._seed = checkpoint, set[int](), seed
         self.number, self.model, self.clip_norm = checkpoint.round + 1, checkpoint.parameters, checkpoint.clip_norm
         self.cohort: list[int] | None = None
@@ -232,9 +246,11 @@ class _Rounds:
             self.model, opened = aggregation.parameters, [aggregation.parameters]
         left_out = {**aggregation.left_out, **missing}
         audits = [upload for slot, upload in trained.audits.items() if slot not in left_out]
+        spent, lacking = self._add_up(number, cohort)
         difference, bound = audit_round(self._plan.at(clip_norm), number, before, opened, audits)
         if evaluated:
             self._evaluation.aggregated(number, cohort, self.model)
+            spent += RoundCost() if self._tables is None else self._tables.cost
         else:
             self._evaluation.passed(number)
         result = RoundResult(
@@ -249,13 +265,27 @@ class _Rounds:
             clip_norm,
             aggregation.within,
             None if self._budget is None else self._budget.epsilon,
-            self._evaluation.facts(),
+            {**self._evaluation.facts(), **lacking},
             aggregation.weights,
             left_out,
-            None if self._tables is None else self._tables.cost if evaluated else RoundCost(),
+            spent if self._sums or self._tables is not None else None,
         )
         self._keep(result, aggregation)
         return result
+
+    def _add_up(self, number: int, cohort: list[int]) -> tuple[RoundCost, dict[str, Any]]:
+        """Let everybody hear what the cohort adds up besides the model, which was charged with the round.
+
+        Returns what it cost, and by sum whose part is missing.
+        """
+        spent, lacking = RoundCost(), {}
+        for summation in self._sums:
+            name = summation.described.name
+            total = summation.total(number, cohort, self._pool, Statistic(name))
+            self._totals[name], spent = total.numbers, spent + total.cost
+            lacking[f"{name}_left_out"] = [{"client": c, "reason": reason} for c, reason in total.left_out.items()]
+            self._pool.hear_total(name, total.numbers)
+        return spent, lacking
 
     def _charge_evaluation(self) -> None:
         """Charge the sum of the clients' tables, where it has noise that is counted, before it is released."""
@@ -299,7 +329,7 @@ class _Rounds:
                 folder.save_weights(present, aggregation.weights)
             states = {**self._checkpoint.states, **self._pool.save(number, self._unsaved, folder.state_dir)}
             said = self._evaluation.said
-            self._checkpoint = Checkpoint(number, result.parameters, states, self.clip_norm, said)
+            self._checkpoint = Checkpoint(number, result.parameters, states, self.clip_norm, said, dict(self._totals))
             folder.save(self._checkpoint)
             self._unsaved.clear()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 from orchestrator.errors import RunError
@@ -82,8 +83,8 @@ class Budget:
         return self._sums.get(name, 0)
 
     def covers(self, name: str) -> bool:
-        """Whether the plan has such a sum."""
-        return any(noisy.name == name for noisy in self.plan.sums)
+        """Whether the plan has such a sum besides the rounds."""
+        return any(noisy.name == name and not noisy.of_cohort for noisy in self.plan.sums)
 
     def charge_sum(self, name: str) -> None:
         """Count one release of a sum, before it is made.
@@ -166,6 +167,6 @@ class Budget:
             "delta": plan.delta,
             "noise": plan.noise,
             "amplified": plan.amplified,
-            "sums": [[noisy.name, noisy.noise_multiplier, noisy.every] for noisy in plan.sums],
+            "sums": [list(astuple(noisy)) for noisy in plan.sums],
             "run": self._run,
         }

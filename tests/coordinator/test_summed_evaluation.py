@@ -53,13 +53,12 @@ def test_summed_tables_give_the_unions_figures_and_the_coordinator_sees_no_table
             assert other[mask]["delta_sp_mean"] is None is other[mask]["delta_sp_worst"]
             assert 0 < other[mask]["auc"] < 1 and 0 <= other[f"{mask}_auc_error"] < 0.5
         assert other["clients_evaluated"] == pytest.approx(6, abs=1e-2) and other["evaluation_noise"] == 0
-    assert all(row["evaluation_upload_bytes_per_client"] > 0 for row in together.costs())
-    assert "evaluation_upload_bytes_per_client" not in apart.costs()[0]
+    assert all(row["sums_upload_bytes_per_client"] > 0 for row in together.costs())
+    assert "sums_upload_bytes_per_client" not in apart.costs()[0]
 
 
-@pytest.mark.parametrize("method", ["local", "fedpub"])
-def test_of_personal_models_too_but_for_auc(tiny, tmp_path, method):
-    own = (f"method.name={method}", "model.name=gcn-classifier", "federation.rounds=1")
+def test_of_personal_models_too_but_for_auc(tiny, tmp_path):
+    own = ("method.name=fedpub", "model.name=gcn-classifier", "federation.rounds=1")
     one, other = (
         run(tiny(tmp_path, *tables, *own))[0].records()[0]["val"] for tables in (EACH[:2], SUMMED[:2] + SUMMED[4:])
     )

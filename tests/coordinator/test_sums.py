@@ -33,6 +33,7 @@ from tests.training_runs import Crash, crash_after, run
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
 
 ENTRY = Method("tests.examples.counting:Counting", "tests.examples.counting:CountingSettings", "fedavg")
+COHORTS = {part: f"tests.examples.counting:Cohorts{end}" for part, end in (("client", ""), ("settings", "Settings"))}
 COUNTING = ("method.name=counting", "federation.rounds=1")
 PLAN = RoundPlan.of(Config())
 
@@ -40,6 +41,7 @@ PLAN = RoundPlan.of(Config())
 @pytest.fixture(autouse=True)
 def counting(monkeypatch):
     monkeypatch.setitem(registry.METHODS, "counting", ENTRY)
+    monkeypatch.setitem(registry.METHODS, "cohorts", replace(ENTRY, **COHORTS))
 
 
 @dataclass
@@ -91,8 +93,8 @@ def test_the_sum_is_that_of_the_clients_each_time_it_is_asked_for(engine):
 @pytest.mark.parametrize("engine", ["plaintext", "embedded"])
 def test_whoever_brings_more_than_the_bound_is_clipped_also_where_he_does_not_do_so_himself(engine):
     own = numbers(5, 7, norm=20.0)
-    own[3] = own[3] * 20
-    expected = sum(own.values()) - own[3] * (1 - 50.0 / 400.0)
+    own[3] = own[3] * 400  # which the ring would not hold
+    expected = sum(own.values()) - own[3] * (1 - 50.0 / 8000.0)
     [honest] = added(engine, own, 7)
     np.testing.assert_allclose(honest.numbers, expected, atol=1e-5)
 
@@ -193,8 +195,9 @@ def test_clients_add_up_what_their_method_asks_for_and_a_resumed_run_tells_it_ag
 NOISY = "privacy={clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3"
 
 
-@pytest.mark.parametrize(("sampling", "sampler"), [("distinct", "fixed"), ("poisson", "poisson")])
-@pytest.mark.parametrize("how", ["split", "each_full"])
+@pytest.mark.parametrize(
+    ("sampling", "sampler", "how"), [("distinct", "fixed", "each_full"), ("poisson", "poisson", "split")]
+)
 def test_a_sum_is_charged_beside_the_rounds_for_every_observer(tiny, tmp_path, sampling, sampler, how):
     settings = (*COUNTING, "method={stateful: false, counts_noise: 3}", f"federation.sampling={sampling}")
     config = tiny(tmp_path, *settings, NOISY + f", noise: {how}}}")
@@ -216,7 +219,7 @@ def test_a_sum_is_charged_beside_the_rounds_for_every_observer(tiny, tmp_path, s
 def test_a_sum_without_noise_in_a_run_with_noise_leaves_no_epsilon_and_says_why(tiny, tmp_path):
     config, said = tiny(tmp_path, *COUNTING, NOISY + "}"), []
     folder, [result] = run(config, announce=said.append)
-    reason = "the sum 'classes' over all clients is released without noise"
+    reason = "the sum 'classes' over clients is released without noise"
     assert no_epsilon(config) == reason and f"no epsilon is stated: {reason}" in said
     assert result.epsilon is None is privacy_report(folder, config)
     with pytest.raises(ConfigError, match=rf"^privacy\.epsilon_budget: no epsilon can be stated: {reason}"):
@@ -272,3 +275,42 @@ def test_a_kept_sum_that_nobody_charged_ends_the_run(tiny, tmp_path):
     path.write_text(json.dumps({**state, "sums": {"other": 1}}))
     with pytest.raises(RunError, match="it counts a sum 'other' that the plan does not have"):
         train(config, folder, resume=True)
+
+
+# In a round, over its cohort
+
+
+@pytest.mark.parametrize(("engine", "sampling"), [("plaintext", "distinct"), ("embedded", "poisson")])
+def test_each_rounds_cohort_adds_up_its_own_numbers_and_everybody_hears_the_last_sum(
+    tiny, tmp_path, monkeypatch, engine, sampling
+):
+    federation = f"federation={{rounds: 4, cohort: 4, sampling: {sampling}}}"
+    config, told = tiny(tmp_path, "method.name=cohorts", federation, f"engine.name={engine}"), []
+    hear = ClientPool.hear_total
+    monkeypatch.setattr(ClientPool, "hear_total", lambda *a: (told.append(a[1:]), hear(*a)))
+    folder, results = RunFolder.create(config), []
+    with pytest.raises(Crash):
+        train(config, folder, observe=lambda result: (results.append(result), crash_after(3, result)))
+    assert len({tuple(sorted(result.cohort)) for result in results}) > 1
+    for (name, total), result in zip(told, results, strict=True):
+        np.testing.assert_allclose(total, [sum(c + 1 for c in result.cohort), len(result.cohort)], atol=1e-4)
+        assert name == "numbers" and result.costs()["sums_upload_bytes_per_client"] >= 16 * bool(result.cohort)
+    assert folder.records()[0]["numbers_left_out"] == []
+    train(config, folder, resume=True)
+    assert len(told) == 5
+    np.testing.assert_array_equal(told[3][1], told[2][1])
+
+
+@pytest.mark.parametrize(("sampling", "sampler"), [("distinct", "fixed"), ("poisson", "poisson")])
+def test_a_cohorts_sum_and_the_model_are_one_mechanism_on_one_sample(tiny, tmp_path, sampling, sampler):
+    settings = ("method={name: cohorts, stateful: false, sum_noise: 3}", f"federation.sampling={sampling}")
+    config = tiny(tmp_path, *settings, NOISY + "}")
+    folder, results = run(config)
+    plan = PrivacyPlan(sampler, 6, 3, (2.0**-2 + 3.0**-2) ** -0.5, 1e-3)
+    assert [result.epsilon for result in results] == pytest.approx([plan.epsilon(1), plan.epsilon(2)], rel=1e-9)
+    views = privacy_report(folder, config)["views"]
+    assert views["client"] == pytest.approx(plan.epsilon(2, "client"), rel=1e-9)
+    most = privacy_report(folder, config)["participations"]
+    assert views["server"] == pytest.approx(plan.epsilon(most, "server"), rel=1e-9)
+    bare = tiny(tmp_path, "method={name: cohorts, stateful: false}", NOISY + "}")
+    assert no_epsilon(bare) == "the sum 'numbers' over clients is released without noise"
