@@ -350,6 +350,9 @@ class EvaluationConfig(Section):
             raise ValueError(
                 "evaluation.tables = summed needs evaluation.where = clients and evaluation.model = released"
             )
+        for name in ("every", "noise_multiplier"):
+            if self.tables != "summed" and getattr(self, name) is not None:
+                raise ValueError(f"evaluation.{name} is of summed tables: set evaluation.tables = summed")
         return self
 
 

@@ -338,7 +338,10 @@ class RoundPlan:
 def _sums(config: Config) -> tuple[NoisySum, ...]:
     """What is released besides, but for exact metrics, of which others ask (`exact_metrics`)."""
     statistics = [NoisySum(s.name, s.noise_multiplier, of_cohort=s.each_round) for s in config.method.statistics()]
-    return (*statistics, *noisy_evaluation(config))
+    found = (*statistics, *noisy_evaluation(config))
+    if again := [noisy.name for k, noisy in enumerate(found) if noisy.name in {other.name for other in found[:k]}]:
+        raise ConfigError(f"method.name = {config.method.name}: there are two sums '{again[0]}'")
+    return found
 
 
 def _min_cohort(config: Config) -> int:

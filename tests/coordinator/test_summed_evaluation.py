@@ -19,6 +19,7 @@ from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.sums import Summation
 from orchestrator.coordinator.training import train
 from orchestrator.errors import ConfigError, RunError
+from orchestrator.privacy.budget import Budget
 from orchestrator.privacy.plan import NoisySum, PrivacyPlan
 from orchestrator.reports.run import privacy_report
 from tests.training_runs import Crash, CrashingFolder, crash_after, run
@@ -32,7 +33,7 @@ EACH = (
     "federation={rounds: 2, cohort: 4}",
 )
 SUMMED = (*EACH, "evaluation.tables=summed", "evaluation.exact_beside_noise=false")
-NOISY = "privacy={clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3}"
+NOISY = "privacy={clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3, accountant: rdp}"
 
 
 @pytest.mark.parametrize("engine", ["plaintext", "embedded"])
@@ -68,7 +69,7 @@ def test_of_personal_models_too_but_for_auc(tiny, tmp_path):
 
 # With noise
 
-PLAN = PrivacyPlan("fixed", 6, 4, 2.0, 1e-3)
+PLAN = PrivacyPlan("fixed", 6, 4, 2.0, 1e-3, "rdp")
 
 
 def evaluated(folder: RunFolder) -> list[int]:
@@ -80,7 +81,6 @@ def evaluated(folder: RunFolder) -> list[int]:
     [
         ((), NoisySum("evaluation", 2.0, 0), [5]),
         (("evaluation={every: 2, noise_multiplier: 7}",), NoisySum("evaluation", 7.0, 2), [2, 4, 5]),
-        (("evaluation={every: 1, noise_multiplier: 7}",), NoisySum("evaluation", 7.0, 1), [1, 2, 3, 4, 5]),
     ],
 )
 def test_noisy_tables_are_charged_when_they_are_released_and_covered(tiny, tmp_path, settings, noisy, rounds):
@@ -193,6 +193,14 @@ def test_without_evaluation_nothing_is_recorded_of_the_nodes(tiny, tmp_path):
     assert json.loads(json.dumps(privacy_report(folder, config)["sums"])) == []
 
 
+@pytest.mark.parametrize("setting", ["every", "noise_multiplier"])
+def test_what_is_of_summed_tables_needs_them(setting):
+    """Noise that was asked for and is nowhere would be worse than a refusal."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(overrides=[f"evaluation.{setting}=2"])
+    assert str(caught.value) == f"evaluation.{setting} is of summed tables: set evaluation.tables = summed"
+
+
 @pytest.mark.parametrize("wrong", ["evaluation.where=whole_graph", "evaluation={where: clients, model: trained}"])
 def test_only_released_models_on_clients_nodes_are_summed(wrong):
     with pytest.raises(ConfigError, match=r"evaluation\.tables = summed needs evaluation\.where = clients and evalua"):
@@ -200,8 +208,6 @@ def test_only_released_models_on_clients_nodes_are_summed(wrong):
 
 
 def test_without_a_plan_that_counts_it_a_sum_cannot_be_charged(tiny, tmp_path):
-    from orchestrator.privacy.budget import Budget
-
     plan = RoundPlan.of(tiny(tmp_path, *SUMMED, NOISY)).privacy
     assert plan is not None
     assert np.isclose(plan.epsilon(0), 0)
