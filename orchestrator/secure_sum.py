@@ -41,6 +41,8 @@ class SecureSum:
         length: m, from what is public about the data.
         noise_multiplier: standard deviation of the noise on the sum, relative to how far one client can move it, with
             the meaning of `privacy.noise` for each server; 0: none.
+        each_round: whether each round's cohort adds up its numbers when it has trained; else all clients do, once,
+            before the first round.
 
     Raises:
         ConfigError: bound or noise are out of range.
@@ -50,6 +52,7 @@ class SecureSum:
     bound: float
     length: Callable[[Sizes], int] = field(repr=False)
     noise_multiplier: float = 0.0
+    each_round: bool = False
 
     def __post_init__(self) -> None:
         if not (0 < self.bound < math.inf):

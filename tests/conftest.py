@@ -30,6 +30,7 @@ TINY = (
     "method={local_epochs: 2, learning_rate: 1e-2}",
     "federation={rounds: 2, cohort: 3}",
     "engine={name: plaintext, timeout_sec: 30, training_timeout_sec: 60}",
+    "evaluation.exact_beside_noise=true",
 )
 
 FITS = {

@@ -107,14 +107,33 @@ def _print(document: Mapping[str, Any], settings: Config) -> None:
     say(f"run folder: {document['run']}")
 
 
+_RELEASED = {
+    "covered": "the released models and metrics",
+    "exact": "the released models",
+    "none": "the released models",
+}
+_METRICS = {
+    "covered": "noise is in them, and this epsilon covers them",
+    "exact": "exact, and covered by no epsilon; in a simulation only (evaluation.exact_beside_noise)",
+    "none": "none were released (evaluation.where = nowhere)",
+}
+
+
 def _print_privacy(privacy: Mapping[str, Any]) -> None:
     whose = "simulated, of a run on shares; privacy" if privacy["simulated"] else "privacy"
     say(
         f"{whose} of a client's whole data: epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} "
-        f"({privacy['adjacency']}, accountant {privacy['accountant']}) to whoever sees the released models; to "
+        f"({privacy['adjacency']}, accountant {privacy['accountant']}) to whoever sees "
+        f"{_RELEASED[privacy['metrics']]}; to "
         f"another client {privacy['views']['client']:.4g}; to a server, which knows the cohorts, at most "
         f"{privacy['views']['server']:.4g}"
     )
+    for noisy in privacy["sums"]:
+        say(
+            f"it counts the sum '{noisy['name']}' over all clients, released {noisy['released']} "
+            f"time{'s' if noisy['released'] != 1 else ''} with noise multiplier {noisy['noise_multiplier']:g}"
+        )
+    say(f"the metrics above: {_METRICS[privacy['metrics']]}")
     if privacy["stopped"]:
         say(f"stopped early: {privacy['stopped']}")
 

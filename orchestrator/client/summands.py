@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from orchestrator.errors import RangeError
+from orchestrator.evaluation.summed import CountsLayout
 from orchestrator.methods.base import LocalUpdate
 
-__all__ = ["Statistic", "Summand", "as_update"]
+__all__ = ["Statistic", "Summand", "TablesOf", "as_update"]
 
 _INSIDE = 1.0 - 2.0**-30
 """Of the bound; rounding to the ring's grid must not lead out of it, or the servers would shorten it again."""
@@ -31,6 +32,18 @@ class Statistic:
 
     def of(self, client: Any) -> np.ndarray:
         return client.statistic(self.name)
+
+
+@dataclass(frozen=True)
+class TablesOf:
+    """What a model, the client's own where it has one, makes of its nodes, counted as the layout says."""
+
+    layout: CountsLayout
+    parameters: np.ndarray = field(repr=False)
+    own: bool
+
+    def of(self, client: Any) -> np.ndarray:
+        return self.layout.of(client.logits(self.parameters, self.own), client.graph)
 
 
 def as_update(numbers: np.ndarray, bound: float, length: int) -> LocalUpdate:

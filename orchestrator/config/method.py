@@ -34,7 +34,7 @@ class MethodSettings(Section):
         return {}
 
     def statistics(self) -> Sequence[SecureSum]:
-        """What clients add up on shares before the first round, one sum after the other; here nothing."""
+        """What clients add up on shares besides the model, one sum after the other; here nothing."""
         return ()
 
 

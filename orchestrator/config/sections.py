@@ -301,16 +301,61 @@ class EngineConfig(Section):
 class EvaluationConfig(Section):
     """What a round's metrics are of. Evaluation is outside the threat model: somebody sees its results."""
 
-    where: Literal["whole_graph", "clients"] = Field(
+    where: Literal["whole_graph", "clients", "nowhere"] = Field(
         "whole_graph",
         description="whole_graph: utility and fairness of the global model, by a holder of the whole graph; clients: "
-        "every client on its own nodes: mean over the clients, gaps also of all their nodes together",
+        "every client on its own nodes: mean over the clients, gaps also of all their nodes together; nowhere: not at "
+        "all",
     )
     model: Literal["released", "trained"] = Field(
         "released",
         description="with where: clients; released: what the round gave the client; trained: what the client has after "
         "its local training, before aggregation, as FED-PUB's code reports it",
     )
+    tables: Literal["each", "summed"] = Field(
+        "each",
+        description="with where: clients; each: whoever coordinates sees every client's counts; summed: they are added "
+        "up on shares, and only what all clients' nodes say together is known",
+    )
+    every: int | None = Field(
+        None,
+        ge=1,
+        description="of summed tables: rounds between evaluations, beside that of the last round; null: every round, "
+        "with noise the last round alone",
+    )
+    noise_multiplier: float | None = Field(
+        None,
+        ge=0,
+        le=1e6,
+        description="of summed tables: noise, relative to how far one client can move them, which epsilon counts; "
+        "null: privacy.noise_multiplier",
+    )
+    bound: float = Field(
+        1000.0,
+        gt=0,
+        le=1e9,
+        description="of summed tables: public bound of the Euclidean norm of a client's counts, never above twice its "
+        "nodes; counts of larger clients are scaled down to it",
+    )
+    bins: int = Field(
+        64, ge=0, le=10**4, description="of summed tables: bins of the scores that AUC is computed from; 0: no AUC"
+    )
+    exact_beside_noise: bool = Field(
+        False,
+        description="true: a run with noise may record exact metrics beside an epsilon that does not cover them, for "
+        "simulations only",
+    )
+
+    @model_validator(mode="after")
+    def _tables_fit(self) -> EvaluationConfig:
+        if self.tables == "summed" and (self.where, self.model) != ("clients", "released"):
+            raise ValueError(
+                "evaluation.tables = summed needs evaluation.where = clients and evaluation.model = released"
+            )
+        for name in ("every", "noise_multiplier"):
+            if self.tables != "summed" and getattr(self, name) is not None:
+                raise ValueError(f"evaluation.{name} is of summed tables: set evaluation.tables = summed")
+        return self
 
 
 class RunConfig(Section):

@@ -101,7 +101,7 @@ class Config(Section):
         if method.rule is None and (self.privacy.noise_multiplier > 0 or self.privacy.clip_norm is not None):
             raise ValueError(f"method.name = {name} releases nothing: leave privacy.clip_norm and noise_multiplier out")
         if method.personal:
-            if self.evaluation.where != "clients":
+            if self.evaluation.where == "whole_graph":
                 raise ValueError(f"method.name = {name} makes no global model: set evaluation.where to clients")
             if self.federation.sampling == "with_replacement":
                 raise ValueError(

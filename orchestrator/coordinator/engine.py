@@ -47,6 +47,21 @@ class RoundCost:
     download_bytes: int = 0
     startup_seconds: float = 0.0
 
+    def __add__(self, other: RoundCost) -> RoundCost:
+        """Of both, one after the other."""
+        sent, made = self.online_bytes, self.preprocessing_bytes
+        return RoundCost(
+            self.online_seconds + other.online_seconds,
+            (sent[0] + other.online_bytes[0], sent[1] + other.online_bytes[1]),
+            self.rounds + other.rounds,
+            self.preprocessing_seconds + other.preprocessing_seconds,
+            (made[0] + other.preprocessing_bytes[0], made[1] + other.preprocessing_bytes[1]),
+            self.waited_seconds + other.waited_seconds,
+            self.upload_bytes + other.upload_bytes,
+            self.download_bytes + other.download_bytes,
+            self.startup_seconds + other.startup_seconds,
+        )
+
 
 @dataclass(frozen=True)
 class Aggregation:

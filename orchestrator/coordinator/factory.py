@@ -8,12 +8,14 @@ from orchestrator.config import Config, EngineConfig
 from orchestrator.coordinator.alone import NoEngine
 from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.engine import Engine
+from orchestrator.coordinator.evaluation_sum import exact_metrics, summed_tables
 from orchestrator.coordinator.mpspdz import MpSpdzEngine
 from orchestrator.coordinator.plaintext import PlaintextEngine
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.sum_plan import sum_plan
+from orchestrator.errors import ConfigError
 
-__all__ = ["create_engine", "create_sum_engine"]
+__all__ = ["create_engine", "create_sum_engine", "refuse_uncovered"]
 
 
 def create_engine(config: Config, commands: dict[str, list[str]] | None = None) -> Engine:
@@ -26,7 +28,9 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
         ConfigError: the settings do not fit each other, or what the engine needs is not there.
     """
     plan, chosen = RoundPlan.of(config), config.engine
-    for described in config.method.statistics():
+    refuse_uncovered(config, plan)
+    tables = [summed_tables(config)] if config.evaluation.tables == "summed" else []
+    for described in (*config.method.statistics(), *tables):
         sum_plan(described, config.clients.count, plan)  # what does not fit is refused here
     if plan.parameters is None:
         return NoEngine(plan)
@@ -54,4 +58,16 @@ def create_sum_engine(plan: RoundPlan, chosen: EngineConfig) -> Engine:
         startup_timeout_sec=chosen.startup_timeout_sec,
         timeout_sec=chosen.timeout_sec,
         certificates=chosen.certificates,
+    )
+
+
+def refuse_uncovered(config: Config, plan: RoundPlan) -> None:
+    """Raises ConfigError where exact metrics of clients' nodes would stand beside an epsilon that leaves them out."""
+    setting = exact_metrics(config)
+    if plan.parameters is None or plan.privacy is None or setting is None or config.evaluation.exact_beside_noise:
+        return
+    raise ConfigError(
+        f"{setting}: its exact metrics are not covered by the epsilon of a run with noise; set evaluation.where = "
+        "clients and evaluation.tables = summed for metrics with noise, evaluation.where = nowhere for none, or, in a "
+        "simulation only, evaluation.exact_beside_noise = true"
     )

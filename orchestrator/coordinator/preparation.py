@@ -42,6 +42,8 @@ def prepare_clients(
         SafeGNNError: with one line; what was released is charged.
     """
     facts = _sum_up(config, plan, folder, pool, budget, sizes, announce)
+    for name, total in checkpoint.totals.items():
+        pool.hear_total(name, total)
     if checkpoint.states:
         pool.restore(checkpoint.states)
     elif steps := method_class(config.method.name).preparations(config):
@@ -74,7 +76,7 @@ def _sum_up(
 ) -> dict[str, Any]:
     """Every sum in its turn, as a client's numbers for one may depend on those before; returns what they cost."""
     totals, costs = folder.totals(), {}
-    for described in config.method.statistics():
+    for described in (s for s in config.method.statistics() if not s.each_round):
         name, length = described.name, described.length(sizes)
         if name not in totals:
             own = sum_plan(described, sizes.clients, plan)
@@ -86,7 +88,7 @@ def _sum_up(
             totals[name], costs[name] = total.numbers, _cost(total, length)
             folder.save_totals(totals)
             announce(f"clients added up '{name}' on shares" + _failed(total.left_out))
-        elif budget is not None and not budget.charged(name):
+        elif budget is not None and not budget.released(name):
             raise RunError(f"{folder.path}: holds the sum '{name}', but no account of it")
         if totals[name].shape != (length,):
             raise RunError(f"{folder.path}: its sum '{name}' has {totals[name].size} numbers, expected {length}")

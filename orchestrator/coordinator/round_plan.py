@@ -17,6 +17,7 @@ from typing import Literal
 from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.config import Config
+from orchestrator.coordinator.evaluation_sum import noisy_evaluation
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE, VectorFormat, clip_error
 from orchestrator.privacy.plan import NoisySum, PrivacyPlan, server_stddev
@@ -107,7 +108,7 @@ class RoundPlan:
         unaccounted: what clients hear of each other besides the rounds; see `registry.Method`.
         stateful: whether anything stays with a client between its rounds.
         accumulates: whether a round starts from what the last one released; else all start from the first model.
-        sums: what is released besides, of all clients.
+        sums: what is released besides, with or without noise.
     """
 
     parameters: RoundParameters | None
@@ -156,7 +157,7 @@ class RoundPlan:
             protocol=chosen.protocol,
             adaptive=privacy.clip == "quantile",
             unaccounted=METHODS[config.method.name].unaccounted,
-            sums=tuple(NoisySum(s.name, s.noise_multiplier) for s in config.method.statistics()),
+            sums=_sums(config),
             stateful=getattr(config.method, "keeps_state", True),  # unless a method says that nothing does
         )
         if plan.parameters is not None:
@@ -223,7 +224,7 @@ class RoundPlan:
         if self.rule.rule not in BOUNDS:
             return f"the rule {self.rule.rule} declares no bounds of its weights"
         if bare := [noisy.name for noisy in self.sums if noisy.noise_multiplier == 0]:
-            return f"the sum '{bare[0]}' over all clients is released without noise"
+            return f"the sum '{bare[0]}' over clients is released without noise"
         if not self._proven:
             return "none is proven for MP-SPDZ's arithmetic and for engine.program = faithful"
         return None
@@ -332,6 +333,15 @@ class RoundPlan:
         if self.engine == "mpspdz":
             return bound + program.mpspdz_error(parameters, cohort, largest_coordinate)
         return bound + program.error(cohort, total, self.vectors.model_bits)
+
+
+def _sums(config: Config) -> tuple[NoisySum, ...]:
+    """What is released besides, but for exact metrics, of which others ask (`exact_metrics`)."""
+    statistics = [NoisySum(s.name, s.noise_multiplier, of_cohort=s.each_round) for s in config.method.statistics()]
+    found = (*statistics, *noisy_evaluation(config))
+    if again := [noisy.name for k, noisy in enumerate(found) if noisy.name in {other.name for other in found[:k]}]:
+        raise ConfigError(f"method.name = {config.method.name}: there are two sums '{again[0]}'")
+    return found
 
 
 def _min_cohort(config: Config) -> int:

@@ -31,9 +31,10 @@ class RoundResult:
         clip_norm: C of this round; None where updates are not clipped.
         within: the released, noisy number of updates whose norm was at most C, where C follows their quantile.
         epsilon: an outsider's, after this round, at the delta of the settings; None where none can be stated.
-        facts: further figures, means over the clients.
+        facts: further figures, means over the clients or of the evaluation.
         weights: how much each client that took part took from each, float64 (q, q), as far as anybody knows.
         left_out: by slot, why a client of the cohort had no part in the aggregate.
+        sums_cost: of what clients add up besides the model; None where they do not.
     """
 
     round: int
@@ -47,9 +48,10 @@ class RoundResult:
     clip_norm: float | None = None
     within: float | None = None
     epsilon: float | None = None
-    facts: Mapping[str, float] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
     weights: np.ndarray | None = None
     left_out: Mapping[int, str] = field(default_factory=dict)
+    sums_cost: RoundCost | None = None
 
     def record(self) -> dict[str, Any]:
         """What `metrics.jsonl` holds; the same keys in every round, audited or not, for the columns of the CSV."""
@@ -63,7 +65,7 @@ class RoundResult:
     def costs(self) -> dict[str, float]:
         """What `costs.csv` holds; bytes per server, or per client of the cohort."""
         cost = self.cost
-        return {
+        costs = {
             "round": self.round,
             "training_seconds": self.training_seconds,
             "online_seconds": cost.online_seconds,
@@ -78,6 +80,14 @@ class RoundResult:
             "upload_bytes_per_client": cost.upload_bytes,
             "download_bytes_per_client": cost.download_bytes,
         }
+        if (sums := self.sums_cost) is not None:
+            costs |= {
+                "sums_online_seconds": sums.online_seconds,
+                "sums_online_bytes_server0": sums.online_bytes[0],
+                "sums_online_bytes_server1": sums.online_bytes[1],
+                "sums_upload_bytes_per_client": sums.upload_bytes,
+            }
+        return costs
 
 
 def reason_of(error: SafeGNNError) -> str:

@@ -52,6 +52,7 @@ _INPUTS = "inputs.json"
 _ENVIRONMENT = "environment.json"
 _DATA = "data.json"
 _EVALUATION = "evaluation/"
+_TOTAL = "total/"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Checkpoint:
         states: file of each client's training state, for clients that ever took part.
         clip_norm: C of the next round; None where updates are not clipped.
         evaluations: what each client last said of its model, where clients evaluate; see `LocalMethod.evaluate`.
+        totals: by name, what sums over the last round's cohort came to; float64 (m,).
     """
 
     round: int
@@ -71,6 +73,7 @@ class Checkpoint:
     states: Mapping[int, Path]
     clip_norm: float | None = None
     evaluations: Mapping[int, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    totals: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
 
 class RunFolder:
@@ -238,6 +241,7 @@ class RunFolder:
         }
         if checkpoint.clip_norm is not None:
             fields["clip_norm"] = np.array(checkpoint.clip_norm)
+        fields |= {_TOTAL + name: total for name, total in checkpoint.totals.items()}
         if evaluated := sorted(checkpoint.evaluations):
             fields["evaluated"] = np.array(evaluated, dtype=np.int64)
             for name in checkpoint.evaluations[evaluated[0]]:
@@ -274,7 +278,8 @@ class RunFolder:
                 c: {name: values[k] for name, values in said.items()}
                 for k, c in enumerate(arrays["evaluated"].tolist() if said else [])
             }
-            checkpoint = Checkpoint(int(arrays["round"]), arrays["parameters"], states, clip_norm, evaluations)
+            totals = {key.removeprefix(_TOTAL): arrays[key] for key in arrays if key.startswith(_TOTAL)}
+            checkpoint = Checkpoint(int(arrays["round"]), arrays["parameters"], states, clip_norm, evaluations, totals)
         except (ValueError, TypeError, KeyError) as error:
             raise RunError(f"{path}: is no checkpoint of this program: {error}") from error
         self._truncate(checkpoint.round)
@@ -308,14 +313,14 @@ class RunFolder:
 
     def save_totals(self, totals: Mapping[str, np.ndarray]) -> None:
         """Replace `totals.npz`: by name, what secure sums before the first round came to; float64 (m,)."""
-        fields: dict[str, Any] = {f"total/{name}": total for name, total in totals.items()}
+        fields: dict[str, Any] = {_TOTAL + name: total for name, total in totals.items()}
         write_atomically(self.state_dir / _TOTALS, lambda file: np.savez(file, **fields))
 
     def totals(self) -> dict[str, np.ndarray]:
         """What `save_totals` wrote last; empty if there was none. Raises RunError for a damaged file."""
         path = self.state_dir / _TOTALS
         kept = read_arrays(path) if path.exists() else {}
-        return {name.removeprefix("total/"): total for name, total in kept.items()}
+        return {name.removeprefix(_TOTAL): total for name, total in kept.items()}
 
     def save_preparation(self, facts: Mapping[str, Any]) -> None:
         """Write `preparation.json`: what clients did together before the first round, and what it cost."""

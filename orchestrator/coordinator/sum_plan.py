@@ -22,20 +22,24 @@ _NOISE_ROOM = 20
 """Standard deviations of one server's noise for which the format has room."""
 
 
-def sum_plan(described: SecureSum, summands: int, run: RoundPlan) -> RoundPlan:
-    """The plan of a round that adds up numbers of so many clients, each divided by the bound.
+def sum_plan(described: SecureSum, clients: int, run: RoundPlan) -> RoundPlan:
+    """The plan of a round that adds up numbers of clients, each divided by the bound.
 
-    Exact to `RoundPlan.error_bound(summands, 1)` times the bound, before noise. One client moves the sum by at most the
+    Exact to `RoundPlan.error_bound(clients, 1)` times the bound, before noise. One client moves the sum by at most the
     bound, errors of the arithmetic included, and twice that where neighbours are populations in which one client is
     another: docs/privacy.md, (9).
 
     Args:
+        clients: of the run; all of them take part, or a cohort.
         run: the plan of the run that the sum belongs to, whose adjacency and servers' noise it shares.
 
     Raises:
         ConfigError: the noise is too fine for the ring.
     """
-    replaced = 1.0 if run.sampling == "poisson" else 2.0
+    replaced, summands, least = 1.0 if run.sampling == "poisson" else 2.0, clients, min(clients, HIDING_COHORT)
+    if described.each_round:
+        summands = clients if run.sampling == "poisson" else run.rule.cohort
+        least = run.min_cohort
     sigma = replaced * described.noise_multiplier
     room = 2.0 * (1.01 * summands + _NOISE_ROOM * server_stddev(sigma, 1.0, run.noise.servers))
     integer_bits = math.ceil(math.log2(room))
@@ -49,7 +53,7 @@ def sum_plan(described: SecureSum, summands: int, run: RoundPlan) -> RoundPlan:
         noise=Noise(sigma, run.noise.servers, "bounded_weights", accountant=None),
         sampling="poisson",  # nobody's weight depends on who else takes part
         clients=summands,
-        min_cohort=min(summands, HIDING_COHORT),
+        min_cohort=least,
         engine="plaintext" if run.engine == "plaintext" else "embedded",
         accumulates=False,
     )

@@ -12,16 +12,18 @@ from typing import Self
 
 import numpy as np
 
-from orchestrator.client.summands import Summand
-from orchestrator.config import EngineConfig
+from orchestrator.client.summands import Summand, TablesOf
+from orchestrator.config import Config, EngineConfig
 from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.engine import RoundCost, too_few
+from orchestrator.coordinator.evaluation_sum import counts_layout, summed_tables
 from orchestrator.coordinator.factory import create_sum_engine
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.round_result import reason_of
-from orchestrator.secure_sum import SecureSum
+from orchestrator.coordinator.sum_plan import sum_plan
+from orchestrator.secure_sum import SecureSum, Sizes
 
-__all__ = ["Summation", "Total"]
+__all__ = ["Summation", "SummedTables", "Total"]
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,12 @@ class Total:
 
 
 class Summation:
-    """One sum over clients, as often as it is asked for. A context manager."""
+    """One sum over clients, as often as it is asked for; servers are started when it first is. A context manager."""
 
     def __init__(self, described: SecureSum, length: int, plan: RoundPlan, chosen: EngineConfig) -> None:
         """Args: length: m; plan: `sum_plan` of it; chosen: how the run's engine was chosen."""
         self.described, self.length, self.plan = described, length, plan
-        self._engine = create_sum_engine(plan, chosen)
+        self._engine, self._started = create_sum_engine(plan, chosen), False
 
     def total(self, number: int, clients: Sequence[int], pool: ClientPool, summand: Summand) -> Total:
         """The sum over these clients, fewer where some failed.
@@ -59,6 +61,9 @@ class Summation:
             ProtocolError: naming peer, phase and round.
         """
         engine, least = self._engine, self.plan.min_cohort
+        if not self._started:
+            engine.start(np.zeros(self.length))
+            self._started = True
         engine.prepare(number, len(clients))
         submitted: list[int] = []
 
@@ -76,9 +81,41 @@ class Summation:
         numbers = self.described.bound * aggregation.parameters
         return Total(numbers, aggregation.cost, {clients[slot]: why for slot, why in sorted(left_out.items())})
 
+    @property
+    def noise_stddev(self) -> float:
+        """Absolute standard deviation of the noise on every number, of both servers together."""
+        return self.described.bound * self.plan.terms.noise_stddev * 2.0**0.5
+
+    @property
+    def error(self) -> float:
+        """The most that fixed point puts any number off by."""
+        return self.described.bound * self.plan.error_bound(self.plan.clients, 1.0)
+
     def __enter__(self) -> Self:
-        self._engine.start(np.zeros(self.length))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._engine.close()
+
+
+class SummedTables(Summation):
+    """All clients' counts of a model's predictions; what `RoundEvaluation` takes as its `Tables`.
+
+    Attributes:
+        layout: which number is what.
+        clients: how many there are.
+        bound: of the Euclidean norm of a client's counts.
+        cost: of the last sum.
+    """
+
+    def __init__(self, config: Config, plan: RoundPlan, sizes: Sizes, pool: ClientPool) -> None:
+        described = summed_tables(config)
+        own = sum_plan(described, sizes.clients, plan)
+        super().__init__(described, described.length(sizes), own, config.engine)
+        self.layout, self.clients, self.bound = counts_layout(config, sizes), sizes.clients, described.bound
+        self.cost, self._pool = RoundCost(), pool
+
+    def add_up(self, round: int, parameters: np.ndarray, own: bool) -> Total:
+        total = self.total(round, range(self.clients), self._pool, TablesOf(self.layout, parameters, own))
+        self.cost = total.cost
+        return total

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from orchestrator.client.host import single_threaded
+from orchestrator.client.summands import Statistic
 from orchestrator.config import Config
 from orchestrator.coordinator.audit import audit as audit_round
 from orchestrator.coordinator.audit import auditor
 from orchestrator.coordinator.client_pool import ClientPool, Trained
 from orchestrator.coordinator.cohorts import clients_config, fingerprint, sample_cohort
-from orchestrator.coordinator.engine import Aggregation, Engine, too_few
-from orchestrator.coordinator.factory import create_engine
+from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
+from orchestrator.coordinator.evaluation_sum import EVALUATION, evaluated_every
+from orchestrator.coordinator.factory import create_engine, refuse_uncovered
 from orchestrator.coordinator.inputs import Inputs
 from orchestrator.coordinator.preparation import prepare_clients
 from orchestrator.coordinator.round_plan import HIDING_COHORT, RoundPlan
 from orchestrator.coordinator.round_result import RoundResult, reason_of
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
+from orchestrator.coordinator.sum_plan import sum_plan
+from orchestrator.coordinator.sums import Summation, SummedTables
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.evaluation.rounds import RoundEvaluation, round_evaluation
 from orchestrator.graphs import client_graphs, load_graph
@@ -81,6 +87,7 @@ def train(
     """
     single_threaded()
     plan = RoundPlan.of(config)
+    refuse_uncovered(config, plan)
     if engine is not None and engine.plan != plan:
         raise ConfigError("engine: it was made from another plan than the settings': its noise would not be theirs")
     with folder.lock:
@@ -110,7 +117,14 @@ def train(
         personal = METHODS[config.method.name].personal
         if _goes_on(config, budget, checkpoint.round + 1) or (personal and not folder.has_models):
             folder.drop_results()
-            with ClientPool(clients, clients_config(config, seed)) as pool, engine or create_engine(config) as engine:
+            sizes, private = _sizes(graph, len(clients)), clients_config(config, seed)
+            with ExitStack() as held:
+                pool = held.enter_context(ClientPool(clients, private))
+                engine = held.enter_context(engine or create_engine(config))
+                tables = _tables(config, plan, sizes, pool)
+                sums = _sums_of_cohorts(config, plan, sizes)
+                for summation in (*sums, *([] if tables is None else [tables])):
+                    held.enter_context(summation)
                 engine.start(checkpoint.parameters)
                 if warning := _small_cohort(plan):
                     announce(warning)
@@ -121,10 +135,11 @@ def train(
                         "clients keep state, so that epsilon counts on no sampling of cohorts of fixed size: it is "
                         "smaller with method.stateful = false or federation.sampling = poisson"
                     )
-                evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations, clients)
-                sizes = _sizes(graph, len(clients))
+                every = evaluated_every(config)
+                evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations, clients, tables, every)
                 checkpoint = prepare_clients(config, plan, folder, pool, budget, checkpoint, sizes, announce)
-                rounds = _Rounds(config, plan, folder, pool, engine, evaluation, budget, checkpoint, audit, seed)
+                told = plan, folder, pool, engine, evaluation, tables, sums, budget
+                rounds = _Rounds(config, *told, checkpoint, audit, seed)
                 rounds.begin()
                 while rounds.cohort is not None:
                     observe(rounds.play(rounds.cohort))
@@ -134,6 +149,20 @@ def train(
         if not personal:
             TrainedModel(network, model[: network.size], graph.scaling.carried, graph.meaning).save(folder.model())
         return model
+
+
+def _tables(config: Config, plan: RoundPlan, sizes: Sizes, pool: ClientPool) -> SummedTables | None:
+    """Whoever adds up the clients' tables, where they are added up."""
+    return SummedTables(config, plan, sizes, pool) if config.evaluation.tables == "summed" else None
+
+
+def _sums_of_cohorts(config: Config, plan: RoundPlan, sizes: Sizes) -> list[Summation]:
+    """What every round's cohort adds up besides the model."""
+    return [
+        Summation(described, described.length(sizes), sum_plan(described, sizes.clients, plan), config.engine)
+        for described in config.method.statistics()
+        if described.each_round
+    ]
 
 
 def _sizes(graph: Graph, clients: int) -> Sizes:
@@ -170,6 +199,8 @@ class _Rounds:
         pool: ClientPool,
         engine: Engine,
         evaluation: RoundEvaluation,
+        tables: SummedTables | None,
+        sums: Sequence[Summation],
         budget: Budget | None,
         checkpoint: Checkpoint,
         audit: bool,
@@ -177,6 +208,7 @@ class _Rounds:
     ) -> None:
         self._config, self._plan, self._folder, self._pool = config, plan, folder, pool
         self._engine, self._evaluation, self._budget, self._audited = engine, evaluation, budget, audit
+        self._tables, self._sums, self._totals = tables, sums, dict(checkpoint.totals)
         self._checkpoint, self._unsaved, self._seed = checkpoint, set[int](), seed
         self.number, self.model, self.clip_norm = checkpoint.round + 1, checkpoint.parameters, checkpoint.clip_norm
         self.cohort: list[int] | None = None
@@ -198,9 +230,14 @@ class _Rounds:
             self._budget.charge(number)
             self._folder.save_privacy(self._budget.state())
         decoder, aggregation = self._engine.decoder, self._engine.aggregate(number, cohort)
-        epsilon = None if self._budget is None else self._budget.epsilon
         self.clip_norm, self.number = self._adapted(aggregation.within), number + 1
+        evaluated = self._evaluation.every > 0 and number % self._evaluation.every == 0
+        if evaluated:
+            self._charge_evaluation()
         self.begin()  # the servers prepare while this one evaluates
+        if self.cohort is None and not evaluated:
+            self._charge_evaluation()
+            evaluated = True
         opened: list[np.ndarray] = []
         if aggregation.answers is not None:
             received = self._pool.deliver(number, cohort, aggregation.answers, decoder, reveal=self._audited)
@@ -209,8 +246,13 @@ class _Rounds:
             self.model, opened = aggregation.parameters, [aggregation.parameters]
         left_out = {**aggregation.left_out, **missing}
         audits = [upload for slot, upload in trained.audits.items() if slot not in left_out]
+        spent, lacking = self._add_up(number, cohort)
         difference, bound = audit_round(self._plan.at(clip_norm), number, before, opened, audits)
-        self._evaluation.aggregated(number, cohort, self.model)
+        if evaluated:
+            self._evaluation.aggregated(number, cohort, self.model)
+            spent += RoundCost() if self._tables is None else self._tables.cost
+        else:
+            self._evaluation.passed(number)
         result = RoundResult(
             number,
             cohort,
@@ -222,13 +264,34 @@ class _Rounds:
             bound,
             clip_norm,
             aggregation.within,
-            epsilon,
-            self._evaluation.facts(),
+            None if self._budget is None else self._budget.epsilon,
+            {**self._evaluation.facts(), **lacking},
             aggregation.weights,
             left_out,
+            spent if self._sums or self._tables is not None else None,
         )
         self._keep(result, aggregation)
         return result
+
+    def _add_up(self, number: int, cohort: list[int]) -> tuple[RoundCost, dict[str, Any]]:
+        """Let everybody hear what the cohort adds up besides the model, which was charged with the round.
+
+        Returns what it cost, and by sum whose part is missing.
+        """
+        spent, lacking = RoundCost(), {}
+        for summation in self._sums:
+            name = summation.described.name
+            total = summation.total(number, cohort, self._pool, Statistic(name))
+            self._totals[name], spent = total.numbers, spent + total.cost
+            lacking[f"{name}_left_out"] = [{"client": c, "reason": reason} for c, reason in total.left_out.items()]
+            self._pool.hear_total(name, total.numbers)
+        return spent, lacking
+
+    def _charge_evaluation(self) -> None:
+        """Charge the sum of the clients' tables, where it has noise that is counted, before it is released."""
+        if self._budget is not None and self._budget.covers(EVALUATION):
+            self._budget.charge_sum(EVALUATION)
+            self._folder.save_privacy(self._budget.state())
 
     def _train(self, cohort: list[int]) -> tuple[Trained, dict[int, str]]:
         """What came back from the cohort; and, by slot, why clients have no upload.
@@ -266,7 +329,7 @@ class _Rounds:
                 folder.save_weights(present, aggregation.weights)
             states = {**self._checkpoint.states, **self._pool.save(number, self._unsaved, folder.state_dir)}
             said = self._evaluation.said
-            self._checkpoint = Checkpoint(number, result.parameters, states, self.clip_norm, said)
+            self._checkpoint = Checkpoint(number, result.parameters, states, self.clip_norm, said, dict(self._totals))
             folder.save(self._checkpoint)
             self._unsaved.clear()
 

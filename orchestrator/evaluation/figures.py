@@ -10,7 +10,7 @@ import numpy as np
 
 from orchestrator.evaluation.group_table import GAPS, Gap, GroupTable
 
-__all__ = ["Evaluation", "metric_names", "of_clients", "of_nodes"]
+__all__ = ["Evaluation", "metric_names", "nothing", "of_clients", "of_nodes", "of_sum"]
 
 _NO_METRICS = ("gaps", "counts", "undefined")
 
@@ -129,8 +129,40 @@ def of_clients(tables: Sequence[np.ndarray], aucs: Sequence[float], independent:
     return Evaluation(metrics, facts, counts, undefined)
 
 
-def _gaps(table: GroupTable, independent: float = 1.0) -> dict[str, Gap]:
-    return {name: table.gap(name, independent) for name in GAPS if table.groups == 2}
+def of_sum(
+    table: GroupTable, auc: float | None, no_auc: str, independent: float = 1.0, noise_stddev: float = 0.0
+) -> Evaluation:
+    """Of all clients' nodes together, where nobody knows a single client's: accuracy, macro-F1 and AUC are of these.
+
+    Args:
+        table: the sum of the clients' tables; with noise, at least 0.
+        no_auc: why there is none, where there is none.
+        independent: as for `of_clients`.
+        noise_stddev: of the noise on every count.
+    """
+    found = _gaps(table, independent, noise_stddev)
+    metrics: dict[str, float | None] = {"accuracy": None, "macro_f1": None, "auc": None}
+    undefined = dict.fromkeys(metrics, "no client has such nodes")
+    if table.nodes > 0:
+        metrics |= {"accuracy": float(table.accuracy), "macro_f1": float(table.macro_f1), "auc": auc}
+        undefined = {"auc": no_auc} if auc is None else {}
+    for name, gap in found.items():
+        metrics |= {name: gap.size, f"{name}_mean": None, f"{name}_worst": None}
+        undefined |= dict.fromkeys((f"{name}_mean", f"{name}_worst"), "tables are summed: no client's own is known")
+        if gap.size is None:
+            undefined[name] = _lacking(table, name)
+    counts = _counts(table)
+    counts["nodes_effective"] = round(independent * counts["nodes"])
+    return Evaluation(metrics, {name: _facts(table, gap) for name, gap in found.items()}, counts, undefined)
+
+
+def nothing(like: Evaluation, reason: str) -> Evaluation:
+    """The same metrics, all undefined for one reason. Args: like: of no nodes."""
+    return replace(like, metrics=dict.fromkeys(like.metrics), undefined=dict.fromkeys(like.metrics, reason))
+
+
+def _gaps(table: GroupTable, independent: float = 1.0, noise_stddev: float = 0.0) -> dict[str, Gap]:
+    return {name: table.gap(name, independent, noise_stddev) for name in GAPS if table.groups == 2}
 
 
 def _facts(table: GroupTable, gap: Gap) -> dict[str, float | None]:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from orchestrator.evaluation.intervals import difference_interval, size_interval
+from orchestrator.evaluation.intervals import difference_interval, size_interval, widened
 
 __all__ = ["GAPS", "Gap", "GroupTable"]
 
@@ -116,7 +116,7 @@ class GroupTable:
         order = np.lexsort((self.nodes, np.where(np.isnan(sizes), -1, sizes)))
         return None if np.isnan(sizes).all() else int(order[-1])
 
-    def gap(self, gap: str, independent: float = 1.0) -> Gap:
+    def gap(self, gap: str, independent: float = 1.0, noise_stddev: float = 0.0) -> Gap:
         """The gap of a single table, with its interval.
 
         With several classes the interval is of the largest of their differences: each is within its own interval but
@@ -124,6 +124,7 @@ class GroupTable:
 
         Args:
             independent: the share of nodes that the interval counts, where a table counts some nodes several times.
+            noise_stddev: of the Gaussian noise on every count, by which the interval is wider, to first order.
         """
         hits, totals = self._rates(gap)
         differences = _differences(hits, totals)
@@ -133,7 +134,10 @@ class GroupTable:
         nodes, count = (int(totals[0, place]), int(totals[1, place])), int(compared.sum())
         if not count:
             return Gap(None, None, None, nodes, of_class, 0)
-        ends = difference_interval(independent * hits[:, compared], independent * totals[:, compared], 0.05 / count)
+        hits, totals, error = hits[:, compared], totals[:, compared], 0.05 / count
+        ends = difference_interval(independent * hits, independent * totals, error)
+        if noise_stddev:
+            ends = widened(hits, totals, ends, noise_stddev * self._cells(gap), error)
         low, high = (float(end.max()) for end in size_interval(*ends))
         return Gap(float(differences[place]), low, high, nodes, of_class, count)
 
@@ -141,6 +145,12 @@ class GroupTable:
     def _first(self) -> int:
         """The first class that is compared: of two classes it is the second one alone, the positive."""
         return 1 if self.classes == 2 else 0
+
+    def _cells(self, gap: str) -> np.ndarray:
+        """Square roots of how many counts a rate's hits, and what it has besides, are sums of; shape (2,)."""
+        hits = self.classes if gap == "delta_sp" else 1
+        total = self.classes**2 if gap == "delta_sp" else self.classes
+        return np.sqrt([hits, total - hits])
 
     def _rates(self, gap: str) -> tuple[np.ndarray, np.ndarray]:
         """By group and class, of how many nodes the gap's rate is, and how many count as hits; shape (..., 2, K)."""

@@ -6,7 +6,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-__all__ = ["difference_interval", "size_interval"]
+__all__ = ["difference_interval", "size_interval", "widened"]
 
 
 def difference_interval(hits: np.ndarray, totals: np.ndarray, error: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
@@ -36,3 +36,21 @@ def difference_interval(hits: np.ndarray, totals: np.ndarray, error: float = 0.0
 def size_interval(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What |x| can be where x lies from low to high; it begins at 0 where they have 0 between them."""
     return np.maximum(0.0, np.maximum(low, -high)), np.maximum(-low, high)
+
+
+def widened(
+    hits: np.ndarray, totals: np.ndarray, ends: tuple[np.ndarray, np.ndarray], stddev: np.ndarray, error: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The interval `ends` of p1 - p0 where hits and misses have independent Gaussian noise too, to first order.
+
+    Args:
+        hits, totals: as they are known, with noise; shape (2, ...).
+        stddev: of the noise on hits, and on misses; shape (2,).
+        error: see `difference_interval`.
+    """
+    shares = hits / totals
+    variance = (((1 - shares) * stddev[0]) ** 2 + (shares * stddev[1]) ** 2) / totals**2
+    noise = NormalDist().inv_cdf(1 - error / 2) * np.sqrt(variance.sum(axis=0))
+    difference = shares[1] - shares[0]
+    low, high = difference - np.hypot(difference - ends[0], noise), difference + np.hypot(ends[1] - difference, noise)
+    return np.maximum(low, -1.0), np.minimum(high, 1.0)

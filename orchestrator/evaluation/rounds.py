@@ -9,15 +9,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from orchestrator.config import Config
-from orchestrator.evaluation.figures import Evaluation, of_clients
+from orchestrator.evaluation.figures import Evaluation, nothing, of_clients, of_sum
+from orchestrator.evaluation.group_table import GroupTable
 from orchestrator.evaluation.metrics import Evaluator
+from orchestrator.evaluation.summed import MASKS, CountsLayout, binned_auc
 from orchestrator.graphs.graph import Graph
 from orchestrator.graphs.partition import Subgraphs
 from orchestrator.registry import METHODS
 
 __all__ = ["RoundEvaluation", "round_evaluation"]
 
-MASKS = ("val", "test")
+
+_DROWNED = 0.25
+"""Noise on the number of nodes, as a share of it, beyond which nothing is said of them."""
 
 
 class Clients(Protocol):
@@ -29,11 +33,53 @@ class Clients(Protocol):
         """By client, what it says of a model on its own nodes; see `LocalMethod.evaluate`."""
 
 
+class Sum(Protocol):
+    """What all clients' counts came to; see `CountsLayout`."""
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Float64, with noise where there is any."""
+
+    @property
+    def left_out(self) -> Mapping[int, str]:
+        """By client, why its counts are not in it."""
+
+
+class Tables(Protocol):
+    """Whoever has the clients' counts added up.
+
+    Attributes:
+        layout: which number is what.
+        clients: how many there are.
+        bound: of the Euclidean norm of a client's counts.
+    """
+
+    layout: CountsLayout
+    clients: int
+    bound: float
+
+    @property
+    def noise_stddev(self) -> float:
+        """Of the noise on every number; 0: none."""
+
+    @property
+    def error(self) -> float:
+        """The most that any number is off by, before noise."""
+
+    def add_up(self, round: int, parameters: np.ndarray, own: bool) -> Sum:
+        """Of a model on the clients' nodes."""
+
+
 class RoundEvaluation(ABC):
-    """Follows the rounds and says after each what the metrics are."""
+    """Follows the rounds and says after each what the metrics are.
+
+    Attributes:
+        said: by client, what it said of its model last; what a checkpoint must keep.
+        every: rounds between evaluations, beside that of the last round; 0: that alone.
+    """
 
     said: Mapping[int, Mapping[str, Any]]
-    """By client, what it said of its model last; what a checkpoint must keep."""
+    every: int = 1
 
     @abstractmethod
     def trained(self, round: int, cohort: Sequence[int], model: np.ndarray) -> None:
@@ -43,13 +89,98 @@ class RoundEvaluation(ABC):
     def aggregated(self, round: int, cohort: Sequence[int], model: np.ndarray) -> None:
         """The round is over; the model is the global one, if there is any."""
 
+    def passed(self, round: int) -> None:
+        """The round is over, and is none whose model is evaluated."""
+        raise NotImplementedError(f"{type(self).__name__} evaluates every round")
+
     @abstractmethod
     def evaluations(self) -> Mapping[str, Evaluation]:
         """By mask, "val" and "test"."""
 
-    def facts(self) -> dict[str, float]:
-        """Further figures, means over the clients."""
+    def facts(self) -> dict[str, Any]:
+        """Further figures: means over the clients, or what is said of the evaluation itself."""
         return {}
+
+
+class _Nowhere(RoundEvaluation):
+    def __init__(self) -> None:
+        self.said = {}
+
+    def trained(self, round: int, cohort: Sequence[int], model: np.ndarray) -> None:
+        pass
+
+    def aggregated(self, round: int, cohort: Sequence[int], model: np.ndarray) -> None:
+        pass
+
+    def evaluations(self) -> Mapping[str, Evaluation]:
+        unknown = Evaluation({"accuracy": None}, {}, {}, {"accuracy": "evaluation.where = nowhere"})
+        return dict.fromkeys(MASKS, unknown)
+
+
+class _OfTheSum(RoundEvaluation):
+    """Knows what all clients' nodes say together, and no client's table."""
+
+    def __init__(self, tables: Tables, own: bool, every: int, independent: Mapping[str, float]) -> None:
+        self.said, self.every = {}, every
+        self._tables, self._own, self._independent = tables, own, independent
+        layout = tables.layout
+        self._empty = of_sum(GroupTable(np.zeros((layout.groups, layout.classes, layout.classes))), None, "")
+
+    def trained(self, round: int, cohort: Sequence[int], model: np.ndarray) -> None:
+        pass
+
+    def passed(self, round: int) -> None:
+        self._say("not evaluated in this round (evaluation.every)")
+
+    def aggregated(self, round: int, cohort: Sequence[int], model: np.ndarray) -> None:
+        tables, noise = self._tables, self._tables.noise_stddev
+        total = tables.add_up(round, model, self._own)
+        counts, clients = tables.layout.read(total.numbers)
+        if not noise and tables.clients - len(total.left_out) - clients > tables.error:
+            self._say(f"a client's counts are longer than evaluation.bound = {tables.bound:g}; raise it")
+            return
+        self._current, self._facts = {}, self._about(total, clients)
+        for mask, own in counts.items():
+            table, scores = (np.maximum(values, 0) if noise else np.rint(values) for values in (own.table, own.scores))
+            table = table if noise else table.astype(np.int64)
+            if noise * table.size**0.5 > _DROWNED * table.sum():
+                self._current[mask] = nothing(self._empty, f"drowned by noise of {noise:.4g} on every count")
+                continue
+            area, error = binned_auc(scores)
+            # How many clients hold a node is data of theirs too, which noise on the counts does not cover.
+            independent = 1.0 if noise else self._independent[mask]
+            self._current[mask] = of_sum(GroupTable(table), area, self._no_auc, independent, noise)
+            if tables.layout.bins:
+                self._facts[f"{mask}_auc_error"] = error
+
+    @property
+    def _no_auc(self) -> str:
+        if self._tables.layout.classes > 2:
+            return "tables are summed, and of several classes hold no scores"
+        if self._own:
+            return "nobody ranks nodes of different clients' models"
+        return "all labels are alike" if self._tables.layout.bins else "tables are summed without scores (bins)"
+
+    def _say(self, reason: str) -> None:
+        """There are no metrics."""
+        self._current = dict.fromkeys(MASKS, nothing(self._empty, reason))
+        self._facts = self._about(None, None)
+
+    def _about(self, total: Sum | None, clients: float | None) -> dict[str, Any]:
+        left_out = {} if total is None else total.left_out
+        errors = {f"{mask}_auc_error": None for mask in MASKS if self._tables.layout.bins}
+        return {
+            "clients_evaluated": clients,
+            "evaluation_noise": None if clients is None else self._tables.noise_stddev,
+            "evaluation_left_out": [{"client": client, "reason": reason} for client, reason in left_out.items()],
+            **errors,
+        }
+
+    def evaluations(self) -> Mapping[str, Evaluation]:
+        return self._current
+
+    def facts(self) -> dict[str, Any]:
+        return dict(self._facts)
 
 
 class _OnTheWholeGraph(RoundEvaluation):
@@ -105,18 +236,30 @@ class _ByClients(RoundEvaluation):
 
 
 def round_evaluation(
-    config: Config, graph: Graph, pool: Clients, said: Mapping[int, Mapping[str, Any]], parts: Sequence[Graph] = ()
+    config: Config,
+    graph: Graph,
+    pool: Clients,
+    said: Mapping[int, Mapping[str, Any]],
+    parts: Sequence[Graph] = (),
+    tables: Tables | None = None,
+    every: int = 1,
 ) -> RoundEvaluation:
-    """What `evaluation.where` and `evaluation.model` ask for.
+    """What the section `evaluation` asks for.
 
     Args:
         graph: the whole.
         said: `RoundEvaluation.said` of the checkpoint from which the run goes on.
         parts: the clients' graphs.
+        tables, every: where tables are summed, who does that, and `RoundEvaluation.every`.
     """
+    if config.evaluation.where == "nowhere":
+        return _Nowhere()
+    independent = {mask: _independent(getattr(graph, mask), parts) for mask in MASKS}
+    if tables is not None:
+        return _OfTheSum(tables, METHODS[config.method.name].personal, every, independent)
     if config.evaluation.where == "whole_graph":
         return _OnTheWholeGraph(config, graph)
-    return _ByClients(config, pool, said, {mask: _independent(getattr(graph, mask), parts) for mask in MASKS})
+    return _ByClients(config, pool, said, independent)
 
 
 def _independent(mask: np.ndarray, parts: Sequence[Graph]) -> float:

@@ -37,9 +37,9 @@ class LocalUpdate:
 class LocalMethod(ABC):
     """One client: its graph and its training state. Created once, asked to train whenever it is in the cohort.
 
-    Before the first round clients may add up numbers of theirs on shares, as `MethodSettings.statistics` says, and may
-    prepare together, in as many steps as `preparations` says. In each step every client asks a question, every other
-    client answers it, and the asker hears the answers.
+    Before the first round, and in each, clients may add up numbers of theirs on shares, as `MethodSettings.statistics`
+    says. Before the first they may also prepare together, in as many steps as `preparations` says. In each step every
+    client asks a question, every other client answers it, and the asker hears the answers.
 
     Attributes:
         graph: the client's own subgraph; its labels and masks suffice.
@@ -119,7 +119,7 @@ class LocalMethod(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no numbers for the sum '{name}'")
 
     def hear_total(self, name: str, total: np.ndarray) -> None:
-        """The sum of that name over all clients, float64 (m,), which everybody hears.
+        """The sum of that name over all clients, or of a round over its cohort, float64 (m,), which everybody hears.
 
         A resumed run tells it again, before `load_state_dict`, in the order of the sums: it need not be in the state.
         """

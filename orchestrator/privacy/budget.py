@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 from orchestrator.errors import RunError
@@ -31,9 +32,9 @@ class Budget:
         self.plan, self._run = plan, run
         self.limit = math.inf if limit is None else limit
         self._attempts: list[int] = []
-        """How often each round was released, from round 1 on, with the sums that belong to it."""
+        """How often each round was released, from round 1 on."""
         self._sums: dict[str, int] = {}
-        """How often each sum before the first round was released."""
+        """How often each sum was released."""
 
     @property
     def last(self) -> int:
@@ -56,8 +57,12 @@ class Budget:
         return self._epsilon(self._attempts, self._sums, view, left)
 
     def next_epsilon(self, round: int) -> float:
-        """What `epsilon` would be with one more release of a round, whether a new one or one to be repeated."""
-        return self._epsilon(self._charged(round), self._sums)
+        """What `epsilon` would be with one more release of a round, whether a new one or one to be repeated.
+
+        Sums that follow rounds are counted once more: training may end with this one.
+        """
+        recurring = [noisy.name for noisy in self.plan.sums if noisy.every is not None]
+        return self._epsilon(self._charged(round), self._with(*recurring))
 
     def allows(self, round: int) -> bool:
         """Whether the round can be released within the limit."""
@@ -73,17 +78,23 @@ class Budget:
             raise RunError(self.refusal(round))
         self._attempts = self._charged(round)
 
-    def charged(self, name: str) -> bool:
-        """Whether a sum before the first round was charged."""
-        return name in self._sums
+    def released(self, name: str) -> int:
+        """How often a sum was charged."""
+        return self._sums.get(name, 0)
+
+    def covers(self, name: str) -> bool:
+        """Whether the plan has such a sum besides the rounds."""
+        return any(noisy.name == name and not noisy.of_cohort for noisy in self.plan.sums)
 
     def charge_sum(self, name: str) -> None:
-        """Count one release of a sum before the first round, before it is made.
+        """Count one release of a sum, before it is made.
 
         Raises:
-            RunError: the limit would be exceeded.
+            RunError: the plan has no such sum, or the limit would be exceeded.
         """
-        sums = {**self._sums, name: self._sums.get(name, 0) + 1}
+        if not self.covers(name):
+            raise RunError(f"the sum '{name}' cannot be released: no epsilon counts it")
+        sums = self._with(name)
         if (epsilon := self._epsilon(self._attempts, sums)) > self.limit:
             raise RunError(
                 f"the sum '{name}' would bring epsilon from {self.epsilon:.4g} to {epsilon:.4g} (delta "
@@ -114,7 +125,7 @@ class Budget:
             raise RunError("the privacy state was counted for other settings; a run keeps its own")
         if min([*attempts, *sums.values()], default=1) < 1:
             raise RunError("the privacy state is damaged: a round was released less than once")
-        if unknown := sums.keys() - {noisy.name for noisy in self.plan.sums if not noisy.each_round}:
+        if unknown := sums.keys() - {noisy.name for noisy in self.plan.sums}:
             raise RunError(
                 f"the privacy state is damaged: it counts a sum '{min(unknown)}' that the plan does not have"
             )
@@ -129,6 +140,10 @@ class Budget:
         attempts[round - 1] += 1
         return attempts
 
+    def _with(self, *names: str) -> dict[str, int]:
+        """How often each sum has been released with one more release of these."""
+        return {**self._sums, **{name: self._sums.get(name, 0) + 1 for name in names}}
+
     def _epsilon(
         self, attempts: Sequence[int], sums: Mapping[str, int], view: View = "outsider", left: int | None = None
     ) -> float:
@@ -138,8 +153,7 @@ class Budget:
             accountant.compose(self.plan.release(view, times), min(left, count))
             left -= min(left, count)
         for noisy in self.plan.sums:
-            times = sum(attempts) if noisy.each_round else sums.get(noisy.name, 0)
-            accountant.compose(self.plan.sum_release(noisy, view), times)
+            accountant.compose(self.plan.sum_release(noisy, view), sums.get(noisy.name, 0))
         return accountant.epsilon(self.plan.delta)
 
     def _identity(self) -> dict[str, Any]:
@@ -153,6 +167,6 @@ class Budget:
             "delta": plan.delta,
             "noise": plan.noise,
             "amplified": plan.amplified,
-            "sums": [[noisy.name, noisy.noise_multiplier, noisy.each_round] for noisy in plan.sums],
+            "sums": [list(astuple(noisy)) for noisy in plan.sums],
             "run": self._run,
         }

@@ -64,17 +64,26 @@ def server_stddev(noise_multiplier: float, sensitivity: float, noise: str) -> fl
 
 @dataclass(frozen=True)
 class NoisySum:
-    """A sum over all clients that is released besides the models, with noise of its own.
+    """A sum over clients that is released besides the models, with noise of its own.
 
     Attributes:
         name: of it.
         noise_multiplier: sigma, relative to how far one client can move the sum, per server as for the models.
-        each_round: whether every round releases it; else it is released once, before the first round.
+        every: rounds between its releases, beside that after the last round; 0: after the last round alone; None: it is
+            released once, before the first round.
+        of_cohort: whether it is of a round's cohort, and a part of what every round releases.
     """
 
     name: str
     noise_multiplier: float
-    each_round: bool = False
+    every: int | None = None
+    of_cohort: bool = False
+
+    def releases(self, rounds: int) -> int:
+        """How often it is released beside so many rounds, none of which is repeated."""
+        if self.every is None:
+            return 0 if self.of_cohort else 1
+        return min(1, rounds) if self.every == 0 else -(-rounds // self.every)
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,7 @@ class PrivacyPlan:
             relative to the count's sensitivity, per server as for the aggregate; None where it does not.
         amplified: whether sampling may be counted on. With "fixed" cohorts of clients that keep state it may not: what
             others train tells in later rounds who took part before. Everybody is then taken to know the cohorts.
-        sums: what is released besides, of all clients: no sampling hides anybody in it.
+        sums: what is released besides. In those of all clients no sampling hides anybody.
 
     Raises:
         ConfigError: on construction, with one line that names the value at fault.
@@ -149,15 +158,16 @@ class PrivacyPlan:
 
     @property
     def effective_multiplier(self) -> float:
-        """Sigma of the one Gaussian mechanism that aggregate and bits together are, with `noise` as for sigma alone.
+        """Sigma of the one Gaussian mechanism that aggregate, bits and cohorts' sums are, with `noise` as for sigma.
 
-        Scaled to noise of equal size both are one vector, so s^-2 = sigma^-2 + sigma_b^-2 (McMahan et al.,
+        Scaled to noise of equal size they are one vector, so s^-2 = sigma^-2 + sigma_b^-2 (McMahan et al.,
         arXiv:1812.06210, section 3; Andrew et al., NeurIPS 2021, theorem 1).
         """
         sigma, bits = self.noise_multiplier, self.bit_noise_multiplier
-        if bits is None:
-            return sigma
-        return sigma * bits / math.hypot(sigma, bits) if sigma and bits else 0.0
+        besides = [noisy.noise_multiplier for noisy in self.sums if noisy.of_cohort]
+        for other in besides if bits is None else [bits, *besides]:
+            sigma = sigma * other / math.hypot(sigma, other) if sigma and other else 0.0
+        return sigma
 
     def new_accountant(self) -> Accountant:
         """An empty accountant of the plan's kind."""
@@ -195,5 +205,5 @@ class PrivacyPlan:
             return None
         accountant = self.new_accountant().compose(self.release(view), rounds)
         for noisy in self.sums:
-            accountant.compose(self.sum_release(noisy, view), rounds if noisy.each_round else 1)
+            accountant.compose(self.sum_release(noisy, view), noisy.releases(rounds))
         return accountant.epsilon(self.delta)

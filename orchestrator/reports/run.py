@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.config import Config
 from orchestrator.coordinator.cohorts import fingerprint, sample_cohort
+from orchestrator.coordinator.evaluation_sum import exact_metrics
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import RunError
@@ -17,7 +18,7 @@ from orchestrator.privacy.accountant import ACCOUNTANTS
 from orchestrator.privacy.budget import Budget
 from orchestrator.reports.plots import plot_costs, plot_curves
 
-__all__ = ["draw_run", "no_epsilon", "privacy_report", "summarise_run"]
+__all__ = ["draw_run", "metrics_covered", "no_epsilon", "privacy_report", "summarise_run"]
 
 _MASKS = {"validation": "val", "test": "test"}
 
@@ -71,13 +72,21 @@ def no_epsilon(config: Config) -> str | None:
     return None if plan.noise.multiplier == 0 else plan.unproven
 
 
+def metrics_covered(config: Config) -> Literal["covered", "exact", "none"]:
+    """Whether the epsilon of a run covers its metrics, or there are none."""
+    if config.evaluation.where == "nowhere":
+        return "none"
+    return "covered" if exact_metrics(config) is None else "exact"
+
+
 def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
     """What a run may claim about the privacy of its clients; None where it may claim nothing.
 
     `simulated`: nobody was protected, a run on shares with these settings would be. `views` are epsilons after the last
     round: an outsider's, which is `epsilon`, another client's, and a server's for the client that was drawn most often,
-    in `participations` rounds. Clip bound, sensitivity and noise are those of the last round. `stopped` says why
-    training ended early.
+    in `participations` rounds. Clip bound, sensitivity and noise are those of the last round. `sums` are what else was
+    released with noise, and how often; `metrics` says whether epsilon covers those that the run recorded: "covered",
+    "exact", which it does not, or "none". `stopped` says why training ended early.
 
     Raises:
         RunError: the run's record of its releases is missing or damaged.
@@ -117,5 +126,10 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
             "server": budget.seen_by("server", most),
         },
         "participations": most,
+        "sums": [
+            {"name": s.name, "noise_multiplier": s.noise_multiplier, "released": budget.released(s.name)}
+            for s in plan.sums
+        ],
+        "metrics": metrics_covered(config),
         "stopped": stopped,
     }

@@ -101,7 +101,7 @@ def test_train_states_epsilon_with_all_that_belongs_to_it(safegnn):
     status, out, err = safegnn("train", *SETTINGS, *noise, *rounds)
     assert status == 0
     said = [line for line in out.splitlines() if "epsilon" in line]
-    assert len(said) == 2
+    assert len(said) == 3
     for part in (
         "privacy of a client's whole data: epsilon ",
         "at delta 0.001",
@@ -110,12 +110,26 @@ def test_train_states_epsilon_with_all_that_belongs_to_it(safegnn):
         "server",
     ):
         assert part in said[0]
-    assert said[1].startswith("stopped early: round ") and "privacy.epsilon_budget = 1.2" in said[1]
+    assert said[1] == (
+        "the metrics above: exact, and covered by no epsilon; in a simulation only (evaluation.exact_beside_noise)"
+    )
+    assert said[2].startswith("stopped early: round ") and "privacy.epsilon_budget = 1.2" in said[2]
     assert "Traceback" not in err
     status, out, _ = safegnn("train", *SETTINGS, *noise, *rounds, "--json")
     document = json.loads(out, parse_constant=pytest.fail)
     assert status == 0 and 0 < document["privacy"]["epsilon"] <= 1.2
     assert 1 <= document["rounds"] < 9 and document["privacy"]["stopped"]
+
+
+def test_train_says_that_epsilon_covers_metrics_with_noise(safegnn):
+    tables = ["--set", "evaluation={where: clients, tables: summed, bound: 40, exact_beside_noise: false}"]
+    noise = ["--set", "privacy={clip_norm: 0.5, noise_multiplier: 2}", "--set", "method.stateful=false"]
+    status, out, _ = safegnn("train", *SETTINGS, *tables, *noise)
+    said = out.splitlines()
+    assert status == 0 and "to whoever sees the released models and metrics; " in out
+    assert "it counts the sum 'evaluation' over all clients, released 1 time with noise multiplier 2" in said
+    assert "the metrics above: noise is in them, and this epsilon covers them" in said
+    assert "validation accuracy is undefined: drowned by noise of 226.3 on every count" in said
 
 
 def test_train_says_why_no_epsilon_is_stated(safegnn):

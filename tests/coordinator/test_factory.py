@@ -202,7 +202,7 @@ def test_training_alone_has_no_round_to_compute_or_to_measure():
     ],
 )
 def test_a_round_goes_on_with_as_few_as_its_privacy_and_its_members_bear(overrides, expected):
-    config = load_config(overrides=overrides)
+    config = load_config(overrides=[*overrides, "evaluation.where=nowhere"])
     assert RoundPlan.of(config).min_cohort == create_engine(config).plan.min_cohort == expected
 
 

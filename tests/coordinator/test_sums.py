@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.sum_plan import sum_plan
-from orchestrator.coordinator.sums import Summation
+from orchestrator.coordinator.sums import Summation, Total
 from orchestrator.coordinator.training import train
 from orchestrator.errors import CohortError, ConfigError, RangeError, RunError
 from orchestrator.graphs import client_graphs, load_graph
@@ -33,13 +34,16 @@ from tests.training_runs import Crash, crash_after, run
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
 
 ENTRY = Method("tests.examples.counting:Counting", "tests.examples.counting:CountingSettings", "fedavg")
+COHORTS = {part: f"tests.examples.counting:Cohorts{end}" for part, end in (("client", ""), ("settings", "Settings"))}
 COUNTING = ("method.name=counting", "federation.rounds=1")
 PLAN = RoundPlan.of(Config())
+PLAINTEXT = Config(engine={"name": "plaintext"})
 
 
 @pytest.fixture(autouse=True)
 def counting(monkeypatch):
     monkeypatch.setitem(registry.METHODS, "counting", ENTRY)
+    monkeypatch.setitem(registry.METHODS, "cohorts", replace(ENTRY, **COHORTS))
 
 
 @dataclass
@@ -67,37 +71,38 @@ def numbers(clients: int, length: int, norm: float) -> dict[int, np.ndarray]:
     return {c: own * norm / np.linalg.norm(own) for c, own in enumerate(drawn)}
 
 
-def added(engine: str, own: dict[int, Any], length: int, times: int = 1, encode: Any = None) -> list[Any]:
-    """Totals of some releases of one sum over clients of these numbers."""
-    config = Config(engine={"name": engine, "preprocessing": "dealer"})
-    described = SecureSum("some", 50.0, lambda sizes: length)
-    plan = sum_plan(described, len(own), RoundPlan.of(config))
-    with Summation(described, length, plan, config.engine) as summation:
-        return [summation.total(k + 1, range(len(own)), Clients(own, encode), None) for k in range(times)]
+@pytest.fixture(scope="module", params=["plaintext", "embedded"])
+def added(request):
+    """``added(numbers, encode=None)``: the next total of one sum, of up to six clients and seven numbers each."""
+    config = Config(engine={"name": request.param, "preprocessing": "dealer"})
+    described = SecureSum("some", 50.0, lambda sizes: 7)
+    with Summation(described, 7, sum_plan(described, 6, RoundPlan.of(config)), config.engine) as summation:
+        rounds = count(1)
+
+        def total(own: dict[int, Any], encode: Any = None) -> Total:
+            return summation.total(next(rounds), range(len(own)), Clients(own, encode), None)
+
+        yield total
 
 
-@pytest.mark.parametrize("engine", ["plaintext", "embedded"])
-def test_the_sum_is_that_of_the_clients_each_time_it_is_asked_for(engine):
+def test_the_sum_is_that_of_the_clients_each_time_it_is_asked_for(added):
     """A second release does not begin at the first one."""
-    own = numbers(5, 7, norm=49.0)
-    first, second = added(engine, own, 7, times=2)
-    for total in (first, second):
+    own = numbers(6, 7, norm=49.0)
+    for total in (added(own), added(own)):
         error = np.abs(total.numbers - sum(own.values())).max()
-        plan = sum_plan(SecureSum("some", 50.0, len), 5, PLAN)
-        assert error <= 50.0 * plan.error_bound(5, 1.0) < 1e-5
+        plan = sum_plan(SecureSum("some", 50.0, len), 6, PLAN)
+        assert error <= 50.0 * plan.error_bound(6, 1.0) < 1e-5
         assert total.left_out == {} and total.cost.upload_bytes > 0
 
 
-@pytest.mark.parametrize("engine", ["plaintext", "embedded"])
-def test_whoever_brings_more_than_the_bound_is_clipped_also_where_he_does_not_do_so_himself(engine):
-    own = numbers(5, 7, norm=20.0)
-    own[3] = own[3] * 20
-    expected = sum(own.values()) - own[3] * (1 - 50.0 / 400.0)
-    [honest] = added(engine, own, 7)
-    np.testing.assert_allclose(honest.numbers, expected, atol=1e-5)
+def test_whoever_brings_more_than_the_bound_is_clipped_also_where_he_does_not_do_so_himself(added):
+    own = numbers(6, 7, norm=20.0)
+    own[3] = own[3] * 400  # which the ring would not hold
+    expected = sum(own.values()) - own[3] * (1 - 50.0 / 8000.0)
+    np.testing.assert_allclose(added(own).numbers, expected, atol=1e-5)
 
     own = {c: (400.0 / np.linalg.norm(x)) * x for c, x in own.items()}
-    [lied] = added(engine, own, 7, encode=lambda x: LocalUpdate(x / -50.0, 400.0 / 50.0, {}))
+    lied = added(own, lambda x: LocalUpdate(x / -50.0, 400.0 / 50.0, {}))
     np.testing.assert_allclose(lied.numbers, sum(own.values()) / 8, atol=1e-4)
 
 
@@ -107,7 +112,6 @@ def test_whoever_brings_more_than_the_bound_is_clipped_also_where_he_does_not_do
         ("plaintext", "each_full", "poisson", 2**0.5),
         ("plaintext", "split", "distinct", 2.0),
         ("embedded", "each_full", "distinct", 2.0 * 2**0.5),
-        ("embedded", "split", "poisson", 1.0),
     ],
 )
 def test_noise_is_scaled_by_how_far_one_client_can_move_the_sum(engine, how, sampling, factor):
@@ -125,16 +129,23 @@ def test_noise_is_scaled_by_how_far_one_client_can_move_the_sum(engine, how, sam
     assert abs(ratio - 1) < 5 / (2 * 4000) ** 0.5
 
 
-@pytest.mark.parametrize("engine", ["plaintext", "embedded"])
-def test_a_client_that_fails_costs_its_own_part(engine):
-    own: dict[int, Any] = numbers(6, 3, norm=10.0)
+def test_a_client_that_fails_costs_its_own_part(added):
+    own: dict[int, Any] = numbers(6, 7, norm=10.0)
     own[2] = RangeError("has none")
-    [total] = added(engine, own, 3)
+    total = added(own)
     assert total.left_out == {2: "has none"}
     np.testing.assert_allclose(total.numbers, sum(x for c, x in own.items() if c != 2), atol=1e-5)
-    own |= {c: RangeError("has none") for c in (0, 1)}
-    with pytest.raises(CohortError, match=r"clients 0, 1, 2.*has none; 3 of 6 clients remain, fewer than .* = 4"):
-        added(engine, own, 3)
+
+
+def test_too_few_clients_have_no_sum():
+    own: dict[int, Any] = numbers(6, 7, norm=10.0) | {c: RangeError("has none") for c in (0, 1, 2)}
+    described = SecureSum("some", 50.0, lambda sizes: 7)
+    plan = sum_plan(described, 6, RoundPlan.of(PLAINTEXT))
+    with (
+        Summation(described, 7, plan, PLAINTEXT.engine) as summation,
+        pytest.raises(CohortError, match=r"clients 0, 1, 2.*has none; 3 of 6 clients remain, fewer than .* = 4"),
+    ):
+        summation.total(1, range(6), Clients(own), None)
 
 
 def test_numbers_of_another_length_are_refused():
@@ -180,6 +191,8 @@ def test_clients_add_up_what_their_method_asks_for_and_a_resumed_run_tells_it_ag
     assert name == "classes" and said == ["clients added up 'classes' on shares"]
     facts = folder.preparation()["sums"]["classes"]
     assert facts["numbers"] == 2 and facts["left_out"] == [] and facts["upload_bytes"] > 0
+    if engine == "embedded":
+        return
     train(config, folder, resume=True, announce=said.append)
     assert len(said) == 1 and len(told) == 2
     np.testing.assert_array_equal(told[1][1], total)
@@ -190,16 +203,17 @@ def test_clients_add_up_what_their_method_asks_for_and_a_resumed_run_tells_it_ag
         train(config, folder)
 
 
-NOISY = "privacy={clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3"
+NOISY = "privacy={clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3, accountant: rdp"
 
 
-@pytest.mark.parametrize(("sampling", "sampler"), [("distinct", "fixed"), ("poisson", "poisson")])
-@pytest.mark.parametrize("how", ["split", "each_full"])
+@pytest.mark.parametrize(
+    ("sampling", "sampler", "how"), [("distinct", "fixed", "each_full"), ("poisson", "poisson", "split")]
+)
 def test_a_sum_is_charged_beside_the_rounds_for_every_observer(tiny, tmp_path, sampling, sampler, how):
     settings = (*COUNTING, "method={stateful: false, counts_noise: 3}", f"federation.sampling={sampling}")
     config = tiny(tmp_path, *settings, NOISY + f", noise: {how}}}")
     folder, [result] = run(config)
-    rounds = PrivacyPlan(sampler, 6, 3, 2.0, 1e-3, noise=how)
+    rounds = PrivacyPlan(sampler, 6, 3, 2.0, 1e-3, "rdp", noise=how)
     both, one = (3.0 * 2**0.5, 3.0) if how == "each_full" else (3.0, 3.0 / 2**0.5)
     alone = {"outsider": both, "client": both, "server": one}
     report = privacy_report(folder, config)
@@ -216,7 +230,7 @@ def test_a_sum_is_charged_beside_the_rounds_for_every_observer(tiny, tmp_path, s
 def test_a_sum_without_noise_in_a_run_with_noise_leaves_no_epsilon_and_says_why(tiny, tmp_path):
     config, said = tiny(tmp_path, *COUNTING, NOISY + "}"), []
     folder, [result] = run(config, announce=said.append)
-    reason = "the sum 'classes' over all clients is released without noise"
+    reason = "the sum 'classes' over clients is released without noise"
     assert no_epsilon(config) == reason and f"no epsilon is stated: {reason}" in said
     assert result.epsilon is None is privacy_report(folder, config)
     with pytest.raises(ConfigError, match=rf"^privacy\.epsilon_budget: no epsilon can be stated: {reason}"):
@@ -225,7 +239,7 @@ def test_a_sum_without_noise_in_a_run_with_noise_leaves_no_epsilon_and_says_why(
 
 def test_a_budget_counts_the_sums_before_there_is_one(tiny, tmp_path):
     noisy = (*COUNTING, "method={stateful: false, counts_noise: 0.5}")
-    plan = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3)
+    plan = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3, "rdp")
     limit = replace(plan, sums=(NoisySum("classes", 0.5),)).epsilon(1) * 0.999
     assert plan.epsilon(1) < limit
     with pytest.raises(ConfigError, match="does not allow a single round"):
@@ -253,7 +267,7 @@ def test_a_sum_is_paid_for_before_it_exists_and_once_if_it_was_kept(tiny, tmp_pa
     train(config, folder, resume=True)
     times = 2 if moment == "before" else 1
     assert folder.load_privacy()["sums"] == {"classes": times} and len(released) == times - 1
-    plan = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3)
+    plan = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3, "rdp")
     paid = plan.new_accountant().compose(plan.release())
     paid.compose(plan.sum_release(NoisySum("classes", 3.0)), times)
     assert folder.records()[-1]["epsilon"] == paid.epsilon(1e-3)
@@ -272,3 +286,52 @@ def test_a_kept_sum_that_nobody_charged_ends_the_run(tiny, tmp_path):
     path.write_text(json.dumps({**state, "sums": {"other": 1}}))
     with pytest.raises(RunError, match="it counts a sum 'other' that the plan does not have"):
         train(config, folder, resume=True)
+
+
+# In a round, over its cohort
+
+
+@pytest.mark.parametrize(("engine", "sampling"), [("plaintext", "distinct"), ("embedded", "poisson")])
+def test_each_rounds_cohort_adds_up_its_own_numbers_and_everybody_hears_the_last_sum(
+    tiny, tmp_path, monkeypatch, engine, sampling
+):
+    federation = f"federation={{rounds: 4, cohort: 4, sampling: {sampling}}}"
+    config, told = tiny(tmp_path, "method.name=cohorts", federation, f"engine.name={engine}"), []
+    hear = ClientPool.hear_total
+    monkeypatch.setattr(ClientPool, "hear_total", lambda *a: (told.append(a[1:]), hear(*a)))
+    folder, results = RunFolder.create(config), []
+    with pytest.raises(Crash):
+        train(config, folder, observe=lambda result: (results.append(result), crash_after(3, result)))
+    assert len({tuple(sorted(result.cohort)) for result in results}) > 1
+    for (name, total), result in zip(told, results, strict=True):
+        np.testing.assert_allclose(total, [sum(c + 1 for c in result.cohort), len(result.cohort)], atol=1e-4)
+        assert name == "numbers" and result.costs()["sums_upload_bytes_per_client"] >= 16 * bool(result.cohort)
+    assert folder.records()[0]["numbers_left_out"] == []
+    if engine == "embedded":
+        return
+    train(config, folder, resume=True)
+    assert len(told) == 5
+    np.testing.assert_array_equal(told[3][1], told[2][1])
+
+
+@pytest.mark.parametrize(("sampling", "sampler"), [("distinct", "fixed"), ("poisson", "poisson")])
+def test_a_cohorts_sum_and_the_model_are_one_mechanism_on_one_sample(tiny, tmp_path, sampling, sampler):
+    settings = ("method={name: cohorts, stateful: false, sum_noise: 3}", f"federation.sampling={sampling}")
+    config = tiny(tmp_path, *settings, NOISY + "}")
+    folder, results = run(config)
+    plan = PrivacyPlan(sampler, 6, 3, (2.0**-2 + 3.0**-2) ** -0.5, 1e-3, "rdp")
+    assert [result.epsilon for result in results] == pytest.approx([plan.epsilon(1), plan.epsilon(2)], rel=1e-9)
+    views = privacy_report(folder, config)["views"]
+    assert views["client"] == pytest.approx(plan.epsilon(2, "client"), rel=1e-9)
+    most = privacy_report(folder, config)["participations"]
+    assert views["server"] == pytest.approx(plan.epsilon(most, "server"), rel=1e-9)
+    bare = tiny(tmp_path, "method={name: cohorts, stateful: false}", NOISY + "}")
+    assert no_epsilon(bare) == "the sum 'numbers' over clients is released without noise"
+
+
+def test_two_sums_of_one_name_are_refused(tiny, tmp_path, monkeypatch):
+    """One of them would be charged for the other."""
+    settings = registry.load(ENTRY.settings)
+    monkeypatch.setattr(settings, "statistics", lambda self: [SecureSum("same", 1.0, len)] * 2)
+    with pytest.raises(ConfigError, match=r"^method\.name = counting: there are two sums 'same'$"):
+        RoundPlan.of(tiny(tmp_path, *COUNTING))

@@ -11,7 +11,7 @@ from orchestrator.methods.fedavg import FedAvg
 from orchestrator.methods.settings import FedAvgSettings
 from orchestrator.secure_sum import SecureSum
 
-__all__ = ["Counting", "CountingSettings"]
+__all__ = ["Cohorts", "CohortsSettings", "Counting", "CountingSettings"]
 
 
 class CountingSettings(FedAvgSettings):
@@ -33,6 +33,27 @@ class Counting(FedAvg):
     def statistic(self, name: str) -> np.ndarray:
         labels = self.graph.labels[self.graph.train]
         return np.bincount(labels, minlength=self.graph.classes).astype(float)
+
+    def hear_total(self, name: str, total: np.ndarray) -> None:
+        self.heard = total
+
+
+class CohortsSettings(FedAvgSettings):
+    """Those of FedAvg, and the noise of what cohorts add up."""
+
+    sum_noise: float = Field(0.0, ge=0, description="noise multiplier of the sum")
+
+    def statistics(self) -> Sequence[SecureSum]:
+        return [SecureSum("numbers", 20.0, lambda sizes: 2, self.sum_noise, each_round=True)]
+
+
+class Cohorts(FedAvg):
+    """A round's clients add up their numbers, from 1, and how many they are."""
+
+    settings: CohortsSettings
+
+    def statistic(self, name: str) -> np.ndarray:
+        return np.array([self.client + 1.0, 1.0])
 
     def hear_total(self, name: str, total: np.ndarray) -> None:
         self.heard = total
