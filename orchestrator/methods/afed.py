@@ -25,9 +25,11 @@ from orchestrator.methods.fair_training import FairTraining
 from orchestrator.models.gcn import GCN
 from orchestrator.seeding import seeded_generator
 
-__all__ = ["AFed", "Networks"]
+__all__ = ["AFed", "Networks", "mismatch"]
 
 _NOISE, _CELLS, _UNITS = 8, 4, 32
+_START = -2.0
+"""Of the generator's rectified units, whose first outputs are then about 1/8: of an embedding's order of size."""
 
 
 class Networks:
@@ -61,7 +63,7 @@ class Networks:
     def generate(self, noise: Tensor, cells: Tensor) -> Tensor:
         """Embeddings, shape (k, h), none below 0, as a mean of rectified units. Args: noise: (k, 8); cells: (k,)."""
         w, b, v, c = self._generator
-        return F.softplus(F.linear(F.leaky_relu(F.linear(_labelled(noise, cells), w, b), 0.2), v, c))
+        return F.softplus(_START + F.linear(F.leaky_relu(F.linear(_labelled(noise, cells), w, b), 0.2), v, c))
 
     def judge(self, embeddings: Tensor, cells: Tensor, fixed: bool = False) -> Tensor:
         """The logits that embeddings are true, shape (k,). Args: fixed: the discriminator itself is not to learn."""
@@ -103,6 +105,7 @@ class AFed(FairTraining):
                 _binary(networks.judge(rows, client._own_cells), 1.0),
                 _binary(networks.judge(made.detach(), cells), 0.0),
                 _binary(networks.judge(made, cells, fixed=True), 1.0),
+                method.matching * mismatch(made, cells, rows, client._own_cells),
                 method.augment * network.loss(network.read(model, made.detach()), (cells % 2).float()),
             ]
         return total + sum_up(parts)
@@ -112,6 +115,16 @@ class AFed(FairTraining):
         """Of the training nodes, int64, shape (n,)."""
         nodes = self.nodes.numpy()
         return torch.from_numpy(2 * self.sensitive[nodes].astype(np.int64) + self.positive[nodes])
+
+
+def mismatch(made: Tensor, cells: Tensor, true: Tensor, true_cells: Tensor) -> Tensor:
+    """Squared distance of a cell's mean generated embedding from its mean true one; the mean over cells there are.
+
+    Feature matching (Salimans et al., "Improved techniques for training GANs", NeurIPS 2016), cell by cell.
+    """
+    there = true_cells.unique()
+    means = [(made[cells == c].mean(dim=0) - true[true_cells == c].mean(dim=0)).square().sum() for c in there]
+    return torch.stack(means).mean()
 
 
 def _binary(logits: Tensor, target: float) -> Tensor:

@@ -154,6 +154,9 @@ class AFedSettings(GlobalModelSettings):
         description="generated embeddings of a step, a quarter of each group and label",
     )
     augment: float = Field(0.5, ge=0, description="weight of their cross-entropy beside that of the training nodes")
+    matching: float = Field(
+        10.0, ge=0, description="in the generator's loss: weight of the distance of each cell's mean from the true one"
+    )
     variant: Literal["gan", "g"] = Field(
         "gan",
         description="gan: clients train the generator; g: the paper's other one, which its server trains on clients' "

@@ -44,11 +44,11 @@ def start(graph, own):
 def tiny_run(tiny, tmp_path, name, *more):
     """Cohorts of two of three clients, so that some keep state over a round that they miss."""
     method = f"method={ {'name': name} | FAIR[name] }".replace("'", "")
-    federation = ("clients.count=3", "federation={rounds: 3, cohort: 2}", "run.checkpoint_rounds=1")
+    federation = ("clients.count=3", "federation={rounds: 2, cohort: 2}", "run.checkpoint_rounds=1")
     return tiny(tmp_path, method, *federation, *more)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "privfairfl"])  # whose own test does
 def test_on_secret_shares_it_is_the_same_method(tiny, tmp_path, name):
     _, results = run(tiny_run(tiny, tmp_path, name, "engine={name: embedded, preprocessing: dealer}"), audit=True)
     assert all(0 < result.difference <= result.bound for result in results)
