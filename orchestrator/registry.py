@@ -108,6 +108,12 @@ METHODS: Mapping[str, Method] = {
         ("gcn-classifier",),
         personal=True,
     ),
+    "gcfl": Method(
+        "orchestrator.methods.gcfl:GCFL",
+        "orchestrator.methods.gcfl_settings:GCFLSettings",
+        "fedpub",
+        personal=True,
+    ),
     "fedsage": Method(
         "orchestrator.methods.fedavg:FedAvg", "orchestrator.methods.settings:FedAvgSettings", "fedavg", ("sage",)
     ),

@@ -48,6 +48,7 @@ FITS = {
     "edits": ("evaluation.where=clients",),
     "local": ("evaluation.where=clients",),
     "fedpub": ("evaluation.where=clients", "model.name=gcn-classifier"),
+    "gcfl": ("evaluation.where=clients",),
     "fedsage": ("model.name=sage",),
     "fedsage+": ("model.name=sage",),
 }
