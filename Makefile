@@ -10,8 +10,8 @@ PRESET ?= pokec-n
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 10
 
-demo: $(READY)  ## train on a synthetic graph over secret shares; leaves a run folder with plots
-	$(BIN)/safegnn train --preset demo
+demo: $(READY)  ## train FedAvg and a fair method over secret shares, and show what becomes of the gaps
+	$(BIN)/safegnn reproduce fairness --preset demo --arms fairdual --seeds 2 --engine embedded
 
 test: $(READY)  ## all tests, on two cores
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadscope

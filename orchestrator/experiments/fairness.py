@@ -141,6 +141,13 @@ class FairnessComparison:
         chosen = [self._selected([arm for arm in self.arms if family(arm.name) == method]) for method in methods]
         return [arm for arm in chosen if arm is not None]
 
+    @staticmethod
+    def _in_words(baseline: Arm, other: Arm) -> str:
+        """What the second of two arms costs and brings."""
+        pairs = {n: (Spread.of(baseline.values[n]).mean, Spread.of(other.values[n]).mean) for n in other.values}
+        moved = ", ".join(f"{name} from {metric(before)} to {metric(after)}" for name, (before, after) in pairs.items())
+        return f"{other.name} instead of {baseline.name} takes {moved}"
+
     def _selected(self, arms: Sequence[Arm]) -> Arm | None:
         least = self.baseline.on_validation(_UTILITY)
         if len(arms) < 2 or least is None or family(arms[0].name) == CENTRALISED:
@@ -191,7 +198,9 @@ class FairnessComparison:
     def closing(self) -> str:
         """What has to be known beside the table."""
         rounds = "the round that the reference code chooses" if self.reference else "means of the last 20 rounds"
-        lines = [f"test nodes, {rounds}, {self.seeds} seeds; all arms that were run"]
+        lines = [f"test nodes, {rounds}, {self.seeds} seed{'s' * (self.seeds > 1)}; all arms that were run"]
+        if len(self.arms) == 2:
+            lines.append(self._in_words(*self.arms))
         if self.selected:
             names = ", ".join(arm.name for arm in self.selected)
             lines.append(f"of each method's arms the validation nodes choose: {names} (least gaps for at most 0.01)")

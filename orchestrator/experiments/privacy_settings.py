@@ -40,12 +40,18 @@ def _table2(config: Config) -> dict[str, Config]:
 
 
 def _operating_point(config: Config) -> dict[str, Config]:
-    """The same training with neither clip nor noise, and clipped with the noise that keeps epsilon at 8, 4, 2 and 1."""
+    """The same training with neither clip nor noise, and clipped with the noise that keeps epsilon at 8, 4, 2 and 1.
+
+    FedAvg without clip and noise beside it says what fairness and privacy cost together.
+    """
     rounds = RoundPlan.of(config.changed(privacy={"noise_multiplier": 1.0, "epsilon_budget": None}))
     if (plan := rounds.privacy) is None:
         raise ConfigError(f"operating-point: no epsilon can be stated: {rounds.unproven}")
     config = config.changed(evaluation=_SIMULATED)
     settings = {"non-private": config.changed(privacy=_NON_PRIVATE)}
+    if config.method.name != "fedavg":
+        plain = config.changed(privacy=_NON_PRIVATE, method={"name": "fedavg"})
+        settings = {"fedavg, non-private": plain, **settings}
     for target in _TARGETS:
         sigma = calibrate(plan, config.federation.rounds, target).noise_multiplier
         settings[f"ε = {target:g}"] = config.changed(privacy={"noise_multiplier": sigma})

@@ -111,7 +111,9 @@ def test_a_small_one_leaves_table_curves_and_plane(tiny, tmp_path):
             rounds = [json.loads(line)["test"]["delta_sp"] for line in lines]
             assert arm.values["delta_sp"][k] == pytest.approx(np.mean(rounds))
     table = (result.folder / "table.md").read_text()
-    assert "delta_sp less fedavg's" in table and "differ by" in table
+    assert (
+        "delta_sp less fedavg's" in table and "differ by" in table and "fairdual instead of fedavg takes auc" in table
+    )
     with open(result.folder / "table.csv", newline="") as file:
         assert [row["arm"] for row in csv.DictReader(file)] == [BASELINE, "fairdual"]
     for picture in ("curves.png", "plane.png"):

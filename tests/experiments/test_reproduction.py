@@ -62,11 +62,12 @@ def test_the_papers_epsilons_stand_beside_honest_ones():
 def test_the_operating_point_keeps_its_targets(tmp_path):
     config = tiny(tmp_path, "privacy.clip_norm=1", "privacy.sensitivity=bounded_weights")
     settings = settings_of("operating-point", config)
-    assert list(settings) == ["non-private", "ε = 8", "ε = 4", "ε = 2", "ε = 1"]
+    assert list(settings) == ["fedavg, non-private", "non-private", "ε = 8", "ε = 4", "ε = 2", "ε = 1"]
+    assert [own.method.name for own in settings.values()] == ["fedavg", *5 * ["f2gnn"]]
     sigmas = [own.privacy.noise_multiplier for own in settings.values()]
-    assert sigmas[0] == 0 and sigmas[1:] == sorted(sigmas[1:])
+    assert sigmas[:2] == [0, 0] and sigmas[2:] == sorted(sigmas[2:])
     result = reproduce("operating-point", config, settings, 1)
-    for row, target in zip(result.rows[1:], (8, 4, 2, 1), strict=True):
+    for row, target in zip(result.rows[2:], (8, 4, 2, 1), strict=True):
         assert target * 0.999 < row.epsilon["outsider"] <= target
 
 
