@@ -42,6 +42,9 @@ def test_a_contender_has_the_settings_of_the_others(tiny, tmp_path):
         expected["method"] = {key: value for key, value in expected["method"].items() if key in known} | {"name": name}
         if METHODS[name].networks:
             expected["model"]["name"] = METHODS[name].networks[0]
+        if METHODS[name].centralised:
+            expected["clients"] |= {"count": 1, "partition": "whole"}
+            expected["federation"]["cohort"] = 1
         assert validated(expected).model_dump() == own
     assert contender(config, "fedavg").method.learning_rate == 0.02
     assert contender(config, "fedpub") == config  # with its mask_penalty, which no other method knows
