@@ -108,6 +108,12 @@ METHODS: Mapping[str, Method] = {
         ("gcn-classifier",),
         personal=True,
     ),
+    "fedgcn": Method(
+        "orchestrator.methods.fedgcn:FedGCN",
+        "orchestrator.methods.fedgcn_settings:FedGCNSettings",
+        "fedavg",
+        ("gcn-classifier", "gcn"),
+    ),
     "gcfl": Method(
         "orchestrator.methods.gcfl:GCFL",
         "orchestrator.methods.gcfl_settings:GCFLSettings",

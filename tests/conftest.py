@@ -48,6 +48,7 @@ FITS = {
     "edits": ("evaluation.where=clients",),
     "local": ("evaluation.where=clients",),
     "fedpub": ("evaluation.where=clients", "model.name=gcn-classifier"),
+    "fedgcn": ("model.name=gcn-classifier", "clients.partition=disjoint"),
     "gcfl": ("evaluation.where=clients",),
     "fedsage": ("model.name=sage",),
     "fedsage+": ("model.name=sage",),

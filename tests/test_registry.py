@@ -32,6 +32,7 @@ NAMED = {
     "edits": "Edits",
     "local": "Alone",
     "fedpub": "FedPub",
+    "fedgcn": "FedGCN",
     "gcfl": "GCFL",
     "fedsage": "FedAvg",
     "fedsage+": "FedSagePlus",

@@ -8,6 +8,7 @@ import numpy as np
 
 from orchestrator.errors import DataError
 from orchestrator.graphs.cleaning import MISSING
+from orchestrator.graphs.cut import Cut
 from orchestrator.graphs.meaning import UNKNOWN, Meaning
 from orchestrator.graphs.own import OwnData
 from orchestrator.graphs.scaling import AS_GIVEN, Scaling
@@ -31,6 +32,7 @@ class Graph(OwnData):
         scaling: how `features` were scaled, or, with ``by_client`` before it is applied, are to be by whoever holds
             them: see `scaled_to_train` and `scaled_to_predict`.
         owner: int64, shape (n,), the client whose node it is, counted from 0 without gaps; None: nobody says.
+        cut: of a client's graph, where in a larger one it lies; None: nobody says, or nodes lie at several clients.
 
     Raises:
         DataError: on construction, naming the graph and the field at fault.
@@ -48,6 +50,7 @@ class Graph(OwnData):
     meaning: Meaning = UNKNOWN
     scaling: Scaling = AS_GIVEN
     owner: np.ndarray | None = None
+    cut: Cut | None = None
 
     def __post_init__(self) -> None:
         n = len(self.labels)

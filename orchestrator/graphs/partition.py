@@ -21,6 +21,7 @@ from scipy.sparse import csr_array
 
 from orchestrator.config import ClientsConfig
 from orchestrator.errors import DataError
+from orchestrator.graphs.cut import Cut
 from orchestrator.graphs.edges import adjacency
 from orchestrator.graphs.graph import Graph
 from orchestrator.seeding import seeded_generator
@@ -47,6 +48,7 @@ class Subgraphs(Sequence[Graph]):
         members: Sequence[np.ndarray],
         communities: np.ndarray,
         truncate: bool = False,
+        exclusive: bool = False,
     ) -> None:
         """Take the nodes of every client.
 
@@ -55,8 +57,9 @@ class Subgraphs(Sequence[Graph]):
             members: distinct node indices in ascending order, one array a client.
             communities: see the attribute.
             truncate: round features towards zero, as F2GNN's integer tensors do.
+            exclusive: no node lies at two clients, so that clients know where they were cut.
         """
-        self._graph, self._links, self._truncate = graph, links, truncate
+        self._graph, self._links, self._truncate, self._exclusive = graph, links, truncate, exclusive
         self._meaning = graph.meaning.of_a_part
         self._nodes = np.concatenate(members).astype(np.int32)
         self._bounds = np.cumsum([0, *map(len, members)])
@@ -81,9 +84,11 @@ class Subgraphs(Sequence[Graph]):
     def _cut(self, client: int) -> Graph:
         nodes = self.nodes(client)
         features, sensitive = self._graph.features[nodes], self._graph.sensitive
+        edges, ends = self._edges(nodes)
+        cut = Cut(nodes.astype(np.int64), self._graph.num_nodes, ends) if self._exclusive else None
         return Graph(
             np.trunc(features) if self._truncate else features,
-            self._edges(nodes),
+            edges,
             self._graph.labels[nodes],
             None if sensitive is None else sensitive[nodes],
             self._graph.train[nodes],
@@ -93,15 +98,18 @@ class Subgraphs(Sequence[Graph]):
             self._graph.classes,
             self._meaning,
             self._graph.scaling,
+            cut=cut,
         )
 
-    def _edges(self, nodes: np.ndarray) -> np.ndarray:
-        """Canonical edges between two of the nodes, as positions in `nodes`."""
+    def _edges(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Canonical edges between two of the nodes, as positions in `nodes`, and `Cut.ends` of those to other nodes."""
         rows = self._links[nodes]
         u = np.repeat(np.arange(len(nodes)), np.diff(rows.indptr))
         v = np.minimum(np.searchsorted(nodes, rows.indices), len(nodes) - 1)
-        inside = (nodes[v] == rows.indices) & (u < v)
-        return np.stack([u[inside], v[inside]]).astype(np.int64)
+        here = nodes[v] == rows.indices
+        inside = here & (u < v)
+        edges, ends = np.stack([u[inside], v[inside]]), np.stack([u[~here], rows.indices[~here]])
+        return edges.astype(np.int64), ends.astype(np.int64)
 
 
 def client_graphs(graph: Graph, clients: ClientsConfig, seed: int) -> Subgraphs:
@@ -132,7 +140,8 @@ def client_graphs(graph: Graph, clients: ClientsConfig, seed: int) -> Subgraphs:
             parts = metis(graph, links, clients.count // clients.copies, seed)
             members = overlapping(graph, parts, clients.copies, clients.share, seed)
             communities = communities // clients.copies
-    return Subgraphs(graph, links, members, communities, clients.features == "truncated")
+    exclusive = clients.partition not in ("ego", "overlapping")
+    return Subgraphs(graph, links, members, communities, clients.features == "truncated", exclusive)
 
 
 def _owned(graph: Graph, count: int) -> list[np.ndarray]:

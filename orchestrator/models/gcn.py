@@ -63,6 +63,14 @@ class GraphTensors:
         self.adjacency = _sparse(adjacency.indptr, adjacency.indices, adjacency.data)
 
     @classmethod
+    def of(cls, propagated: np.ndarray, adjacency: sp.csr_array) -> GraphTensors:
+        """Those of a graph that is known by these alone; float32, the matrix symmetric."""
+        made = cls.__new__(cls)
+        made.sizes, made.propagated = [len(propagated)], torch.from_numpy(propagated)
+        made.adjacency = _sparse(adjacency.indptr, adjacency.indices, adjacency.data)
+        return made
+
+    @classmethod
     def join(cls, parts: Sequence[GraphTensors]) -> GraphTensors:
         """Several as one; a single one is itself."""
         if len(parts) == 1:
