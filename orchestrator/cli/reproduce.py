@@ -32,7 +32,7 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Runs of every setting; default 5.")] = None,
     arms: Annotated[
         str | None,
-        typer.Option("--arms", help="Of fairness: arms or methods, comma-separated, beside fedavg; default all."),
+        typer.Option("--arms", help="Of fairness: arms, or METHOD* for all of a method, beside fedavg; default all."),
     ] = None,
     reference_rounds: Annotated[
         bool,

@@ -66,15 +66,16 @@ def fairness_settings(config: Config) -> dict[str, Config]:
 
 
 def chosen_arms(arms: Mapping[str, Config], names: Sequence[str]) -> dict[str, Config]:
-    """The baseline and the named arms, in the order of all; a method's name alone stands for all arms of it.
+    """The baseline and the named arms, in the order of all; ``method*`` stands for all arms of a method.
 
     Raises:
         ConfigError: there is no such arm.
     """
+    known = {*arms, *(f"{family(arm)}*" for arm in arms)}
     for name in names:
-        if name not in arms and name not in map(family, arms):
-            raise ConfigError(f"--arms {name}: expected some of {', '.join(arms)}; or a method, for all its arms")
-    return {arm: own for arm, own in arms.items() if arm == BASELINE or arm in names or family(arm) in names}
+        if name not in known:
+            raise ConfigError(f"--arms {name}: expected some of {', '.join(arms)}; METHOD* for all arms of a method")
+    return {arm: own for arm, own in arms.items() if {arm, f"{family(arm)}*"} & {BASELINE, *names}}
 
 
 def family(arm: str) -> str:

@@ -60,11 +60,12 @@ def test_the_arms_share_everything_but_the_method():
     assert at_clients.keys() - arms.keys() == {"local", "centralised edits"}
 
 
-def test_a_methods_name_stands_for_all_its_arms_and_the_baseline_is_always_there():
+def test_a_method_with_a_star_stands_for_all_its_arms_and_the_baseline_is_always_there():
     arms = dict.fromkeys([BASELINE, "a", "a x = 1", "b", "b y"])
-    assert [*chosen_arms(arms, ["a", "b y"])] == [BASELINE, "a", "a x = 1", "b y"]
+    assert [*chosen_arms(arms, ["a*", "b y"])] == [BASELINE, "a", "a x = 1", "b y"]
+    assert [*chosen_arms(arms, ["a"])] == [BASELINE, "a"]
     assert [*chosen_arms(arms, [])] == [BASELINE]
-    with pytest.raises(ConfigError, match="--arms c: expected some of fedavg, a, a x = 1, b, b y; or a method"):
+    with pytest.raises(ConfigError, match=r"--arms c: expected some of fedavg, a, a x = 1, b, b y; METHOD\*"):
         chosen_arms(arms, ["a", "c"])
 
 
