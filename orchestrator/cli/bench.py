@@ -25,7 +25,7 @@ from orchestrator.cli.printing import note, plain, print_json, print_rows, say, 
 __all__ = ["bench"]
 
 _SUPPLIES = ("ot", "dealer")
-_ENGINES = ("embedded", "mpspdz")
+_ENGINES = ("embedded", "mpspdz", "masking")
 
 
 def bench(
@@ -33,7 +33,9 @@ def bench(
     config: File = None,
     set_: Overrides = None,
     data_dir: DataDir = None,
-    engine: Annotated[str | None, typer.Option("--engine", help="embedded, mpspdz or all.")] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="embedded, mpspdz, masking (of FedAvg) or all: the first two.")
+    ] = None,
     cohort: Annotated[int | None, typer.Option("--cohort", min=1, help="Clients in a round.")] = None,
     parameters: Parameters = None,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Rounds to take medians over.")] = 20,
@@ -61,7 +63,7 @@ def bench(
         contenders(on, programs, supplies),
         model_size(settings, parameters) if whole else parameters or MODEL_SIZE,
         repeats,
-        required=("embedded",) if whole and engine != "mpspdz" else _ENGINES,
+        required=("embedded",) if whole and engine not in ("mpspdz", "masking") else _ENGINES,
         announce=tell,
     )
     text = ""

@@ -264,10 +264,10 @@ _Port = Annotated[int, Field(ge=0, le=65535)]
 class EngineConfig(Section):
     """What aggregates the clients' updates."""
 
-    name: Literal["embedded", "plaintext", "mpspdz"] = Field(
+    name: Literal["embedded", "plaintext", "mpspdz", "masking"] = Field(
         "embedded",
         description="embedded: two servers on secret shares; mpspdz: the same by an installed MP-SPDZ; plaintext: "
-        "float64, without any protection",
+        "float64, without any protection; masking: one server and pairwise masks, simulated, for plain means",
     )
     program: Literal["assisted", "scalar-first", "faithful"] = Field(
         "assisted",

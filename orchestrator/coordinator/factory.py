@@ -9,6 +9,7 @@ from orchestrator.coordinator.alone import NoEngine
 from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.engine import Engine
 from orchestrator.coordinator.evaluation_sum import exact_metrics, summed_tables
+from orchestrator.coordinator.masking import MaskingEngine, refuse_unmaskable
 from orchestrator.coordinator.mpspdz import MpSpdzEngine
 from orchestrator.coordinator.plaintext import PlaintextEngine
 from orchestrator.coordinator.round_plan import RoundPlan
@@ -28,6 +29,8 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
         ConfigError: the settings do not fit each other, or what the engine needs is not there.
     """
     plan, chosen = RoundPlan.of(config), config.engine
+    if plan.parameters is not None and chosen.name == "masking":
+        refuse_unmaskable(config, plan)
     refuse_uncovered(config, plan)
     tables = [summed_tables(config)] if config.evaluation.tables == "summed" else []
     for described in (*config.method.statistics(), *tables):
@@ -36,6 +39,8 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
         return NoEngine(plan)
     if chosen.name == "plaintext":
         return PlaintextEngine(plan)
+    if chosen.name == "masking":
+        return MaskingEngine(plan)
     session: dict[str, Any] = {
         "startup_timeout_sec": chosen.startup_timeout_sec,
         "timeout_sec": chosen.timeout_sec,

@@ -101,7 +101,7 @@ class RoundPlan:
         sampling: "distinct", "with_replacement" or "poisson".
         clients: n, of whom cohorts are drawn.
         min_cohort: the least number of clients whose round is released.
-        engine: "embedded", "mpspdz" or "plaintext": whose arithmetic it is.
+        engine: "embedded", "mpspdz", "plaintext" or "masking": whose arithmetic it is.
         program: what is done with the vectors; one of `mpc_programs.programs.PROGRAMS`.
         protocol: of MP-SPDZ.
         adaptive: whether the clip bound follows a quantile of the norms.

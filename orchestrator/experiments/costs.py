@@ -23,6 +23,7 @@ from mpc_programs.rules import RULES, Range, RoundParameters
 from orchestrator.config import Config
 from orchestrator.coordinator.audit import float64_aggregate, float64_personal
 from orchestrator.coordinator.factory import create_engine
+from orchestrator.coordinator.masked_sum import threshold
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.two_servers import TwoServerEngine
 from orchestrator.errors import ConfigError
@@ -53,6 +54,9 @@ CLIP_NORM = 8.0
 LONGEST_SEC = 30.0
 """After this long no more rounds are repeated."""
 
+DROPOUTS = "as many drop out as may"
+"""What the masking engine does besides a round in which everybody stays; each must then be unmasked."""
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -68,6 +72,13 @@ class Contender:
 
         With clipping, except for personal rules, which have none.
         """
+        if self.engine == "masking":
+            kept = threshold(config.federation.cohort)
+            return config.changed(
+                engine={"name": "masking"},
+                federation={"min_cohort": min(kept, config.federation.cohort)},
+                privacy={"clip_norm": None, "noise_multiplier": 0.0},
+            )
         chosen = {"name": self.engine, "program": self.program, "timeout_sec": 600.0}
         own = {"protocol": self.protocol} if self.protocol else {"preprocessing": self.preprocessing}
         clip_norm = None if METHODS[config.method.name].personal else CLIP_NORM
@@ -120,11 +131,13 @@ def contenders(
     """What could be measured.
 
     Args:
-        engine: "embedded", "mpspdz" or "all".
+        engine: "embedded", "mpspdz", "masking" or "all", which are the first two.
         programs: which.
         preprocessing: which; on mpspdz "ot" means semi2k and "dealer" means dealer-ring.
     """
-    found = []
+    found: list[Contender] = []
+    if engine == "masking":
+        return [Contender("masking", "nobody drops out", ""), Contender("masking", DROPOUTS, "")]
     if engine != "mpspdz":
         found += [Contender("embedded", program, how) for program in programs for how in preprocessing]
     if engine != "embedded":
@@ -204,11 +217,11 @@ def bench(
     config = contender.applied_to(config)
     clip_norm = config.privacy.clip_norm
     rule = RoundPlan.of(config).rule
+    present = threshold(rule.cohort) if contender.program == DROPOUTS else rule.cohort
     check_round(rule.cohort * rule.models, parameters)
     rng = np.random.default_rng(0)
     costs, errors = [], []
     with create_engine(config, commands) as engine:
-        assert isinstance(engine, TwoServerEngine)
         uploads = [_upload(rng, rule, parameters) for _ in range(rule.cohort)]
         keypairs = [Keypair() for _ in uploads]
         started = time.perf_counter()
@@ -217,7 +230,7 @@ def bench(
         startup, begun = time.perf_counter() - started, 0.0
         for number in range(1, repeats + 2):
             engine.prepare(number, len(uploads))
-            for slot, upload in enumerate(uploads):
+            for slot, upload in enumerate(uploads[:present]):
                 sealed = engine.encoder(upload, Place(number, slot, slot), keypairs[slot].public_key)
                 engine.submit(number, slot, slot, sealed)
             result = engine.aggregate(number, range(rule.cohort))
@@ -228,7 +241,7 @@ def bench(
                 released = np.stack([engine.decoder(*each) for each in own])
             else:
                 assert result.parameters is not None
-                expected = float64_aggregate(model, rule, clip_norm, uploads)
+                expected = float64_aggregate(model, rule, clip_norm, uploads[:present])
                 model = released = result.parameters
             errors.append(float(np.abs(released - expected).max()))
             if number == 1:
@@ -237,7 +250,8 @@ def bench(
             costs.append(result.cost)
             if time.perf_counter() - begun > LONGEST_SEC:
                 break
-        memory = max(_peak_memory_bytes(pid) for pid in engine.pids.values())
+        pids = engine.pids.values() if isinstance(engine, TwoServerEngine) else ()
+        memory = max((_peak_memory_bytes(pid) for pid in pids), default=0)
     rounds, on_mpspdz = costs[0].rounds, contender.engine == "mpspdz"
     exchanges = rounds // 2 if on_mpspdz else rounds
     return Record(
