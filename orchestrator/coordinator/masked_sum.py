@@ -1,4 +1,4 @@
-"""Secure aggregation by pairwise masks (Bonawitz et al., CCS 2017, figure 4 without its signatures), simulated.
+"""Secure aggregation by pairwise masks (Bonawitz et al., CCS 2017, for parties who follow the protocol), simulated.
 
 One server and q clients, all of whom follow the protocol and may be curious. Server and clients that collude learn no
 summand as long as fewer than t clients do. Everything travels through the server:
