@@ -61,11 +61,11 @@ class FairGNN(AdamTraining):
         predicted = blocks(batch.everywhere(models, noises), batch.sizes)
         body = models[:, : size - adversaries.shape[1]]
         # Value of the body, gradient times -beta: the model climbs what the adversary descends.
-        climbing = body.detach() - method.beta * (body - body.detach())
+        climbing = body.detach() - method.adversary * (body - body.detach())
         guessed = blocks(batch.everywhere(torch.cat([climbing, adversaries], dim=1), same), batch.sizes)
         losses = []
         for client, y, s in zip(batch.clients, predicted, guessed, strict=True):
             fair = covariance(client._groups, torch.sigmoid(y[client._known])).abs()
             adversary = F.binary_cross_entropy_with_logits(s[client._known], client._groups)
-            losses.append(client.network.loss(y[client.nodes], client.labels) + method.alpha * fair + adversary)
+            losses.append(client.network.loss(y[client.nodes], client.labels) + method.covariance * fair + adversary)
         return sum_up(losses)

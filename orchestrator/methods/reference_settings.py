@@ -12,10 +12,10 @@ __all__ = ["EditsSettings", "FairGNNSettings"]
 
 
 class FairGNNSettings(GlobalModelSettings):
-    """FairGNN's two weights; the defaults are those of the authors' script for NBA."""
+    """FairGNN's two weights, alpha and beta; the defaults are those of the authors' script for NBA."""
 
-    alpha: float = Field(10.0, ge=0, description="weight of the covariance of group and prediction")
-    beta: float = Field(1.0, ge=0, description="weight of the adversary's loss, which the model makes large")
+    covariance: float = Field(10.0, ge=0, description="alpha: weight of the covariance of group and prediction")
+    adversary: float = Field(1.0, ge=0, description="beta: weight of the adversary's loss, which the model makes large")
     known: Literal["train", "all"] = Field(
         "train",
         description="nodes whose group the covariance and the adversary see; train: training nodes; all: every node, "

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from orchestrator.config import Config
+from orchestrator.config import Config, load_config
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import ConfigError
@@ -55,7 +55,7 @@ def trained_as_by_the_authors(graph, settings, released, known):
         fooled = F.binary_cross_entropy_with_logits(guess, s[known])
         loss = F.binary_cross_entropy_with_logits(logits[graph.train], y[graph.train])
         of_model.zero_grad()
-        (loss + method.alpha * cov - method.beta * fooled).backward()
+        (loss + method.covariance * cov - method.adversary * fooled).backward()
         of_model.step()
         guess = (hidden.detach() @ adversary[:-1] + adversary[-1])[known]
         of_adversary.zero_grad()
@@ -67,7 +67,7 @@ def trained_as_by_the_authors(graph, settings, released, known):
 @pytest.mark.parametrize("known", ["train", "all"])
 @pytest.mark.parametrize("weights", [(0.0, 0.0), (5.0, 0.0), (0.0, 0.7), (5.0, 0.7)])
 def test_training_is_that_of_the_authors_code(make_graph, known, weights):
-    graph, settings = make_graph(), config(alpha=weights[0], beta=weights[1], known=known)
+    graph, settings = make_graph(), config(covariance=weights[0], adversary=weights[1], known=known)
     released = start(graph, settings)
     found = released - create(graph, settings, 0).train(released).delta
     nodes = graph.train if known == "train" else np.ones(graph.num_nodes, bool)
@@ -82,7 +82,7 @@ def test_covariance_is_numpys(make_graph):
 
 
 def test_with_both_weights_zero_the_model_is_fedavgs(make_graph):
-    graph, settings = make_graph(), config(dropout=0.5, alpha=0.0, beta=0.0)
+    graph, settings = make_graph(), config(dropout=0.5, covariance=0.0, adversary=0.0)
     released = start(graph, settings)
     size = len(released) - HIDDEN - 1
     plain = create(
@@ -102,7 +102,7 @@ def test_the_adversary_sees_the_representation_of_the_same_dropout(make_graph):
     """With the classifier as adversary and the labels as groups, both losses are of the very same logits."""
     graph = make_graph()
     graph = replace(graph, sensitive=graph.labels)
-    settings = config(dropout=0.5, alpha=0.0, beta=0.0)
+    settings = config(dropout=0.5, covariance=0.0, adversary=0.0)
     client = create(graph, settings, 0)
     net = client.network
     model = net.initial_parameters(0)
@@ -128,6 +128,11 @@ def test_groups_of_nodes_that_are_not_known_move_nothing(make_graph):
         settings = config(known=known)
         first, second = (create(g, settings, 0).train(start(g, settings)).delta for g in (graph, other))
         assert np.array_equal(first, second) == (known == "train")
+
+
+def test_a_presets_weight_of_f2gnns_penalty_is_not_taken_for_its_own():
+    own = load_config(["german"], overrides=["method.name=fairgnn"]).method
+    assert (own.covariance, own.adversary) == (10.0, 1.0)
 
 
 def test_data_that_it_is_not_for(make_graph):
@@ -158,7 +163,7 @@ def test_one_owners_gap_falls_below_half_of_plain_trainings(make_graph):
 
 @pytest.mark.usefixtures("forkserver")
 def test_federated_it_runs_on_shares_within_the_bound_and_resumes(tiny, tmp_path):
-    own = ("method.name=fairgnn", "method.alpha=1")
+    own = ("method.name=fairgnn", "method.covariance=1")
     _, results = run(tiny(tmp_path, *own, "engine={name: embedded, preprocessing: dealer}"), audit=True)
     assert all(0 < r.difference <= r.bound for r in results)
     assert np.abs(results[-1].parameters[-method_class("fairgnn").beside(tiny(tmp_path)).size :]).min() > 0
