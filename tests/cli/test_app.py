@@ -113,7 +113,7 @@ def test_what_trains_nothing_does_not_wait_for_torch(tmp_path, arguments):
         (("compare", "--engines", "abacus"), 2, ("--engines abacus", "plaintext, embedded, mpspdz")),
         (("reproduce", "table3"), 2, ("no experiment 'table3'", "table2, operating-point")),
         (("reproduce", "table2", "--preset", "nope"), 2, ("unknown preset 'nope'",)),
-        (("bench", "--engine", "abacus"), 2, ("--engine abacus", "embedded, mpspdz, all")),
+        (("bench", "--engine", "abacus"), 2, ("--engine abacus", "embedded, mpspdz, masking, all")),
         (("mpc", "--protocol", "abacus"), 2, ("--protocol abacus", "semi2k, dealer-ring")),
         (("data", "info", "nope"), 2, ("unknown preset 'nope'",)),
         (("data", "info", "synthetic", "--set", "data.synthetic.nodes=1"), 2, ("data.synthetic.nodes",)),
