@@ -33,6 +33,7 @@ PUBLIC = {
     "BitShare": {"count", "owner"},
     "Checkpoint": {"round", "parameters", "states", "clip_norm"},
     "Compiled": ALL,
+    "Contribute": {"round", "places", "summand", "bound", "length", "encoder"},
     "Correlated": set(),
     "Deliver": {"round", "decoder", "reveal"},
     "Demand": ALL,
@@ -40,11 +41,13 @@ PUBLIC = {
     "Finding": ALL,
     "Header": ALL,
     "Hear": {"step"},
+    "HearTotal": {"name"},
     "Inputs": {"network"},
     "Identity": ALL,  # of contexts, which show no key
     "Installation": ALL,
     "Layout": ALL,
     "LocalUpdate": set(),
+    "MaskedSum": ALL,  # what is released, and its cost
     "Noise": ALL,
     "OpeningDecoder": ALL,
     "Operation": ALL,
@@ -68,8 +71,11 @@ PUBLIC = {
     "Setup": ALL,
     "Shape": ALL,
     "SimulatingEncoder": ALL,
+    "Statistic": ALL,  # its name
     "Submit": ALL,
+    "TablesOf": {"layout", "own"},
     "Terms": ALL,
+    "Total": {"cost", "left_out"},
     "Train": ALL,
     "Trained": {"missing", "seconds"},
     "Upload": set(),

@@ -141,10 +141,11 @@ def of_sum(
         noise_stddev: of the noise on every count.
     """
     found = _gaps(table, independent, noise_stddev)
-    metrics: dict[str, float | None] = {"accuracy": None, "macro_f1": None, "auc": None}
+    metrics: dict[str, float | None] = dict.fromkeys(("accuracy", "macro_f1", "auc", "balanced_accuracy"))
     undefined = dict.fromkeys(metrics, "no client has such nodes")
     if table.nodes > 0:
         metrics |= {"accuracy": float(table.accuracy), "macro_f1": float(table.macro_f1), "auc": auc}
+        metrics["balanced_accuracy"] = float(table.balanced_accuracy)
         undefined = {"auc": no_auc} if auc is None else {}
     for name, gap in found.items():
         metrics |= {name: gap.size, f"{name}_mean": None, f"{name}_worst": None}

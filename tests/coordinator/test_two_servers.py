@@ -118,7 +118,7 @@ def test_noise_is_added_by_both_servers():
 def test_each_server_adds_noise_of_the_plans_scale_and_5_percent_would_show(how, factor):
     """In a round without clients a server's share is its share of the model and its noise."""
     d, privacy = 20_000, f"privacy={{clip_norm: 0.5, noise_multiplier: 0.3, noise: {how}}}"
-    config = load_config(overrides=["federation.sampling=poisson", privacy])
+    config = load_config(overrides=["federation.sampling=poisson", "evaluation.exact_beside_noise=true", privacy])
     plan, shares = RoundPlan.of(config).privacy, []
     with create_engine(config) as noisy:
         noisy.start(np.zeros(d))

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import textwrap
 from importlib import import_module
+from typing import Literal, get_args, get_origin
 
 import pytest
+from pydantic import ValidationError
 
 from orchestrator.config import settings_class
 from orchestrator.methods import method_class
@@ -51,7 +53,25 @@ def test_every_setting_of_every_method_is_read_by_it(name):
     for section in sections(settings_class(name)):
         bases = [base for base in section.__mro__ if base.__module__.startswith(ROOM)]
         by_itself = {x for base in bases for x in attributes(inspect.getsource(base), {"self"})}
-        assert section.model_fields.keys() - {"name"} <= read | by_itself
+        assert section.model_fields.keys() - {"name"} <= read | by_itself | refused(section)
+
+
+def refused(section):
+    """Settings of one value, whose others stand there to be refused by name."""
+    kept = set()
+    for name, field in section.model_fields.items():
+        others = set(get_args(field.annotation)) - {field.default} if get_origin(field.annotation) is Literal else ()
+        if others and all(_refuses(section, name, other) for other in others):
+            kept.add(name)
+    return kept
+
+
+def _refuses(section, name, value):
+    try:
+        section(**{name: value})
+    except ValidationError:
+        return True
+    return False
 
 
 TORCHLESS = """

@@ -24,6 +24,7 @@ def _released(tmp_path, noise):
         federation={"rounds": ROUNDS, "cohort": COHORT},
         engine={"name": "plaintext"},
         privacy=privacy,
+        evaluation={"exact_beside_noise": True},
         run={"dir": tmp_path, "checkpoint_rounds": 100},
     )
     results = []
