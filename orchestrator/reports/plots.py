@@ -109,15 +109,17 @@ def plot_plane(
         arms: by name, the values of each metric, one a seed.
     """
     utility = "auc" if all("auc" in values for values in arms.values()) else "accuracy"
-    figure, panels = plt.subplots(1, len(gaps), figsize=(5 * len(gaps), 4.6), sharey=True, layout="constrained")
+    figure, panels = plt.subplots(1, len(gaps), figsize=(5 * len(gaps) + 2, 4.6), sharey=True, layout="constrained")
+    colours = plt.get_cmap("viridis")(np.linspace(0, 0.9, len(arms)))
     for panel, gap in zip(np.atleast_1d(panels), gaps, strict=True):
         for k, (name, values) in enumerate(arms.items()):
             x, y = _gaps(values[gap]), _gaps(values[utility])
             spread = {f"{axis}err": v.std(ddof=1) if len(v) > 1 else None for axis, v in (("x", x), ("y", y))}
-            panel.errorbar(x.mean(), y.mean(), fmt=_MARKERS[k % len(_MARKERS)], label=name, linewidth=0.8, **spread)
+            point = {"fmt": _MARKERS[k % len(_MARKERS)], "color": colours[k], "markersize": 7, "label": name}
+            panel.errorbar(x.mean(), y.mean(), ecolor=(*colours[k][:3], 0.25), elinewidth=0.8, **point, **spread)
         _finish(panel, _LABELS[utility].replace("validation", "test"))
         panel.set_xlabel(_LABELS[gap])
-    np.atleast_1d(panels)[-1].legend(frameon=False, fontsize=8)
+    figure.legend(*np.atleast_1d(panels)[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right")
     _save(figure, path, title)
 
 
