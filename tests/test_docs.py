@@ -119,7 +119,7 @@ def test_version_and_licence_are_the_packages_everywhere():
     assert f"\n## {project['version']}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-PAGES = [str(page.relative_to(ROOT)) for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))]
+PAGES = [str(page.relative_to(ROOT)) for place in ("", "docs/", "docs/methods/") for page in ROOT.glob(f"{place}*.md")]
 YOURS = {"orchestrator/methods/nearby.py", "third_party/MP-SPDZ/compile.py"}
 """What the pages tell a reader to write or install."""
 
@@ -132,3 +132,9 @@ def test_files_named_in_the_pages_exist(page):
         if name.endswith("/") and not name.startswith(("orchestrator/", "mpc_programs/", "docs/", "tests/")):
             continue  # a folder of a run, not of the project
         assert name in YOURS or any(place.exists() for place in places), name
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_page_that_the_table_of_methods_links(method):
+    page, table = f"methods/{method.removesuffix('+')}.md", ROOT / "docs" / "methods.md"
+    assert (ROOT / "docs" / page).is_file() and f"]({page})" in table.read_text(encoding="utf-8")

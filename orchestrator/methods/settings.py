@@ -72,7 +72,7 @@ class AloneSettings(AdamSettings):
 
 
 class F2GNNSettings(GlobalModelSettings):
-    """Fair clients and a fair aggregation; see the README's table of deviations."""
+    """Fair clients and a fair aggregation; docs/methods/f2gnn.md says how it deviates."""
 
     alpha: float = Field(1e-6, ge=0, description="weight of the fairness penalty in the local loss")
     tau_fair: float = Field(4.0, gt=0, description="temperature of the predictions inside the penalty")
