@@ -10,10 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any, NamedTuple
-
-from scipy.stats import t as student
+from typing import Any
 
 from orchestrator.config import Config
 from orchestrator.evaluation.figures import metric_names
@@ -21,41 +18,12 @@ from orchestrator.evaluation.group_table import GAPS
 from orchestrator.evaluation.metrics import moving_average
 from orchestrator.experiments.fairness_settings import BASELINE, family
 from orchestrator.experiments.grid import GridPlan, Observer, run_grid
+from orchestrator.experiments.paired import Paired
 from orchestrator.experiments.tables import Spread, markdown, metric, nodes_behind, write_table
 from orchestrator.registry import CENTRALISED
 from orchestrator.reports.plots import plot_plane, plot_settings
 
-__all__ = ["Arm", "FairnessComparison", "Paired", "compare_fairness", "reference_round"]
-
-
-class Paired(NamedTuple):
-    """Mean difference to the baseline over the seeds, and its 95 % interval (Student's t, paired by seed).
-
-    Attributes:
-        mean: None where a run leaves a value undefined.
-        low, high: None of fewer than two seeds.
-    """
-
-    mean: float | None
-    low: float | None
-    high: float | None
-
-    @classmethod
-    def of(cls, values: Sequence[float | None], baseline: Sequence[float | None]) -> Paired:
-        """Of an arm and the baseline, in the same order of seeds."""
-        differences = [a - b for a, b in zip(values, baseline, strict=True) if a is not None and b is not None]
-        if not differences or len(differences) < len(values):
-            return cls(None, None, None)
-        middle, n = mean(differences), len(differences)
-        if n < 2:
-            return cls(middle, None, None)
-        half = float(student.ppf(0.975, n - 1)) * stdev(differences) / math.sqrt(n)
-        return cls(middle, middle - half, middle + half)
-
-    def __str__(self) -> str:
-        if self.mean is None:
-            return "undefined"
-        return f"{self.mean:+.4f}" + ("" if self.low is None else f" ({self.low:+.4f} to {self.high:+.4f})")
+__all__ = ["Arm", "FairnessComparison", "compare_fairness", "reference_round"]
 
 
 _UTILITY = ("auc", "balanced_accuracy")

@@ -6,7 +6,7 @@ Every run is an ordinary training with a run folder of its own. All methods of a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,14 @@ from orchestrator.config import Config
 from orchestrator.evaluation.figures import metric_names
 from orchestrator.experiments.contenders import contender
 from orchestrator.experiments.grid import GridPlan, Observer, run_grid
+from orchestrator.experiments.paired import Paired
 from orchestrator.experiments.tables import Spread, markdown, nodes_behind, with_nodes, write_table
 from orchestrator.reports.plots import plot_settings
 
 __all__ = ["MethodComparison", "Score", "best_round", "compare_methods"]
+
+
+_DIFFERENCE = ("difference", "difference_low", "difference_high")
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Score:
         values: by seed, in the best round.
         nodes: of a gap, those of group 0 and group 1 that it compares in the best round, the fewest over the seeds.
         interval: of a gap and a single seed, its 95 % interval in the best round; several seeds have their spread.
+        difference: to the first method, seed by seed, in the best rounds; None of that method itself.
     """
 
     method: str
@@ -40,6 +45,7 @@ class Score:
     values: tuple[float | None, ...]
     nodes: tuple[int, int] | None = None
     interval: tuple[float | None, float | None] = (None, None)
+    difference: Paired | None = None
 
     @classmethod
     def of(cls, method: str, metric: str, runs: Sequence[Sequence[Mapping[str, Any]]]) -> Score:
@@ -59,6 +65,7 @@ class Score:
         low, high = self.interval
         n_s0, n_s1 = self.nodes or (None, None)
         behind = {"low": low, "high": high, "n_s0": n_s0, "n_s1": n_s1}
+        behind |= dict(zip(_DIFFERENCE, self.difference or (None, None, None), strict=True))
         return {"method": self.method, "metric": self.metric, **spreads, **behind, "values": self.values}
 
     def cells(self) -> dict[str, str]:
@@ -96,9 +103,19 @@ class MethodComparison:
                 rows.setdefault(score.method, {"method": score.method}).update(score.cells())
         return list(rows.values())
 
+    def differences(self) -> list[dict[str, str]]:
+        """A row for every method but the first: by metric how much it has more, seed by seed; none of a single seed."""
+        rows: dict[str, dict[str, str]] = {}
+        for score in self.scores:
+            if score.difference is not None and self.seeds > 1:
+                rows.setdefault(score.method, {f"less {self.scores[0].method}": score.method})
+                rows[score.method][score.metric] = str(score.difference)
+        return list(rows.values())
+
     def text(self) -> str:
-        """Both tables in Markdown."""
-        return "\n\n".join(markdown(table) for table in (self.table(), self.table(over_clients=True)) if table)
+        """All tables in Markdown."""
+        tables = (self.table(), self.table(over_clients=True), self.differences())
+        return "\n\n".join(markdown(table) for table in tables if table)
 
 
 def compare_methods(
@@ -129,6 +146,11 @@ def compare_methods(
     plot_settings(runs, grid.folder / "curves.png", title)
     metrics = metric_names(next(iter(runs.values()))[0][0]["val"])
     scores = [Score.of(name, metric, own) for name, own in runs.items() for metric in metrics]
+    first = {score.metric: score.values for score in scores if score.method == methods[0]}
+    scores = [
+        own if own.method == methods[0] else replace(own, difference=Paired.of(own.values, first[own.metric]))
+        for own in scores
+    ]
     result = MethodComparison(grid.folder, seeds, scores)
     write_table(grid.folder, "table", result.text(), [score.as_dict() for score in scores])
     return result

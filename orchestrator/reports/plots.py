@@ -119,7 +119,9 @@ def plot_plane(
             panel.errorbar(x.mean(), y.mean(), ecolor=(*colours[k][:3], 0.25), elinewidth=0.8, **point, **spread)
         _finish(panel, _LABELS[utility].replace("validation", "test"))
         panel.set_xlabel(_LABELS[gap])
-    figure.legend(*np.atleast_1d(panels)[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right")
+    figure.legend(
+        *np.atleast_1d(panels)[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right upper"
+    )
     _save(figure, path, title)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import ConfigError
 from orchestrator.experiments.contenders import contender
 from orchestrator.experiments.methods import MethodComparison, Score, best_round, compare_methods
+from orchestrator.experiments.paired import Paired
 from orchestrator.experiments.tables import Spread
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.registry import CENTRALISED, METHODS
@@ -179,8 +181,22 @@ def test_the_document_is_plain_json(compared):
     assert document["folder"] == str(result.folder) and document["seeds"] == SEEDS
     assert [score["method"] for score in document["scores"]] == [name for name in NAMES for _ in METRICS_OF_CLIENTS]
     assert list(document["scores"][0]) == [
-        "method", "metric", "best", "best_sd", "last", "last_sd", "low", "high", "n_s0", "n_s1", "values",
+        "method", "metric", "best", "best_sd", "last", "last_sd", "low", "high", "n_s0", "n_s1",
+        "difference", "difference_low", "difference_high", "values",
     ]  # fmt: skip
+
+
+def test_methods_are_compared_with_the_first_seed_by_seed(compared):
+    _, result, _ = compared
+    values = {(score.method, score.metric): score.values for score in result.scores}
+    assert all(score.difference is None for score in result.scores if score.method == NAMES[0])
+    for score in result.scores:
+        if score.method != NAMES[0]:
+            assert score.difference == Paired.of(score.values, values[NAMES[0], score.metric])
+    rows = result.differences()
+    assert [row[f"less {NAMES[0]}"] for row in rows] == list(NAMES[1:])
+    assert f"| less {NAMES[0]} | accuracy | " in result.text()
+    assert replace(result, seeds=1).differences() == []
 
 
 # The table, by hand
