@@ -87,9 +87,12 @@ class _Signals:
         raise KeyboardInterrupt
 
     def _lost(self, what: sys.UnraisableHookArgs) -> None:
-        """Where nobody can hear of an exception, such as in a callback of an import, an interrupt comes once more."""
+        """Where nobody can hear of an exception, such as in a callback of an import, an interrupt comes once more.
+
+        It is sent to the main thread: one that its own thread took would not end what the main thread waits for.
+        """
         if isinstance(what.exc_value, KeyboardInterrupt):
-            threading.Timer(0.05, signal.raise_signal, [self.received]).start()
+            threading.Timer(0.05, signal.pthread_kill, [threading.main_thread().ident, self.received]).start()
         elif not self.received:
             self._hook(what)
 

@@ -87,9 +87,10 @@ def test_what_the_machine_refuses_is_one_line(safegnn, monkeypatch, error, statu
 
 @pytest.fixture
 def signals():
-    """Signals as a terminal's command has them; a test run in the background ignores Ctrl-C."""
+    """Signals as a terminal's command has them; a test run in the background ignores Ctrl-C, one of nohup SIGHUP."""
     before = {number: signal.getsignal(number) for number in entry._INTERRUPTS}
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in entry._INTERRUPTS:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     hook = sys.unraisablehook
     yield
     sys.unraisablehook = hook

@@ -213,7 +213,7 @@ def test_an_order_longer_than_any_of_the_round_is_not_read():
         assert caught.value.peer == "coordinator"
 
 
-@pytest.mark.parametrize(("size", "length"), [(3, 10), (3, 10_000), (1000, 10), (2**20, 10)])
+@pytest.mark.parametrize(("size", "length"), [(3, 10), (3, 10_000), (1000, 10), (2**15, 10)])
 def test_every_order_of_a_round_is_shorter_than_the_longest(size, length):
     parameters = replace(ANNOUNCEMENT.parameters, cohort=size)
     for index in (0, 1):
