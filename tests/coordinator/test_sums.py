@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from orchestrator import registry
+from orchestrator.client.host import Clients as hosted
 from orchestrator.client.summands import as_update
 from orchestrator.config import Config
 from orchestrator.coordinator.client_pool import ClientPool
@@ -23,6 +24,7 @@ from orchestrator.coordinator.training import train
 from orchestrator.errors import CohortError, ConfigError, RangeError, RunError
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.methods.base import LocalUpdate
+from orchestrator.privacy.budget import Budget
 from orchestrator.privacy.plan import NoisySum, PrivacyPlan
 from orchestrator.privacy.release import Release
 from orchestrator.registry import Method
@@ -271,6 +273,24 @@ def test_a_sum_is_paid_for_before_it_exists_and_once_if_it_was_kept(tiny, tmp_pa
     paid = plan.new_accountant().compose(plan.release())
     paid.compose(plan.sum_release(NoisySum("classes", 3.0)), times)
     assert folder.records()[-1]["epsilon"] == paid.epsilon(1e-3)
+
+
+def test_clients_hear_a_sum_whether_they_were_made_before_or_are_after(tiny, tmp_path):
+    config = tiny(tmp_path, *COUNTING)
+    parts = client_graphs(load_graph(config.data, config.seed), config.clients, config.seed)
+    clients, total = hosted(parts, config), np.array([3.0, 4.0])
+    before = clients[0]
+    clients.hear("classes", total)
+    assert before.heard is total is clients[1].heard
+
+
+def test_what_was_counted_with_other_sums_is_no_account_of_these():
+    plan, charged = PrivacyPlan("fixed", 6, 3, 2.0, 1e-3), (NoisySum("classes", 3.0), NoisySum("numbers", 3.0))
+    state = Budget(replace(plan, sums=charged[:1])).state()
+    Budget(replace(plan, sums=charged[:1])).restore(state)
+    for sums in ((), charged[1:], charged, (NoisySum("classes", 4.0),), (NoisySum("classes", 3.0, 1),)):
+        with pytest.raises(RunError, match="was counted for other settings"):
+            Budget(replace(plan, sums=sums)).restore(state)
 
 
 def test_a_kept_sum_that_nobody_charged_ends_the_run(tiny, tmp_path):
