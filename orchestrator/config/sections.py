@@ -342,8 +342,8 @@ class EvaluationConfig(Section):
     )
     exact_beside_noise: bool = Field(
         False,
-        description="true: a run with noise may record exact metrics beside an epsilon that does not cover them, for "
-        "simulations only",
+        description="true: a run with noise may record exact metrics, and scale features over all clients' data, "
+        "beside an epsilon that covers neither, for simulations only",
     )
 
     @model_validator(mode="after")

@@ -67,9 +67,20 @@ def create_sum_engine(plan: RoundPlan, chosen: EngineConfig) -> Engine:
 
 
 def refuse_uncovered(config: Config, plan: RoundPlan) -> None:
-    """Raises ConfigError where exact metrics of clients' nodes would stand beside an epsilon that leaves them out."""
-    setting = exact_metrics(config)
-    if plan.parameters is None or plan.privacy is None or setting is None or config.evaluation.exact_beside_noise:
+    """Raises ConfigError where an epsilon would be stated that leaves out how clients' data show or mix otherwise.
+
+    Exact metrics of clients' nodes are releases; features that are scaled over everybody's nodes make every client's
+    update depend on every client's data, and sensitivity is proven for updates that do not.
+    """
+    if plan.parameters is None or plan.privacy is None or config.evaluation.exact_beside_noise:
+        return
+    if config.data.scaling == "pooled":
+        raise ConfigError(
+            "data.scaling = pooled: every client's features then depend on all clients' data, which the epsilon of a "
+            "run with noise does not count; set data.scaling = by_client or none, or, in a simulation only, "
+            "evaluation.exact_beside_noise = true"
+        )
+    if (setting := exact_metrics(config)) is None:
         return
     raise ConfigError(
         f"{setting}: its exact metrics are not covered by the epsilon of a run with noise; set evaluation.where = "

@@ -83,7 +83,7 @@ class MaskingEngine(Engine):
         left_out = {s: self._refused.get(s, "nothing arrived") for s in range(len(cohort)) if s not in uploads}
         self._refused = {}
         least = max(self.plan.min_cohort, threshold(len(cohort))) if cohort else 0
-        if len(uploads) < max(self.plan.min_cohort, least):
+        if len(uploads) < least:
             raise too_few(round, cohort, left_out, least)
         if not cohort:
             return Aggregation(self._model.copy(), RoundCost())

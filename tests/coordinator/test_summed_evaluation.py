@@ -172,6 +172,16 @@ def test_exact_metrics_beside_an_epsilon_are_refused_in_one_line(settings, named
     create_engine(config.changed(privacy={"accountant": None}))  # states no epsilon beside which they could stand
 
 
+def test_features_that_are_scaled_over_everybodys_data_are_no_premise_of_an_epsilon(tiny, tmp_path):
+    config = tiny(tmp_path, NOISY, "evaluation={where: nowhere, exact_beside_noise: false}", "data.scaling=pooled")
+    for refuse in (lambda: create_engine(config), lambda: run(config)):
+        with pytest.raises(ConfigError, match=r"data\.scaling = pooled: .*; set data\.scaling = by_client or none"):
+            refuse()
+    create_engine(config.changed(data={"scaling": "by_client"}))
+    create_engine(config.changed(evaluation={"exact_beside_noise": True}))
+    create_engine(config.changed(privacy={"accountant": None}))
+
+
 def test_a_simulation_says_that_epsilon_does_not_cover_its_metrics(tiny, tmp_path):
     config = tiny(tmp_path, NOISY, "federation.rounds=1")
     folder, _ = run(config)
