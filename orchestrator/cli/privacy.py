@@ -14,7 +14,9 @@ __all__ = ["account"]
 
 
 def account(
-    sampler: Annotated[str, typer.Option("--sampler", help="fixed (cohorts of exactly q, replace-one) or poisson.")],
+    sampler: Annotated[
+        str, typer.Option("--sampler", help="fixed (cohorts of exactly q, replace-one), poisson, or cyclic.")
+    ],
     clients: Annotated[int, typer.Option("--clients", help="n, the number of clients.")],
     cohort: Annotated[int, typer.Option("--cohort", help="q, clients in a round; with poisson the mean.")],
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=10**9, help="T, the number of rounds.")],

@@ -174,8 +174,10 @@ class FederationConfig(Section):
         500, ge=1, le=10**9, description="rounds to train; privacy.epsilon_budget may end training earlier"
     )
     cohort: int = Field(10, ge=1, le=10**6, description="clients sampled per round; in few a client hides badly")
-    sampling: Literal["distinct", "with_replacement", "poisson"] = Field(
-        "distinct", description="poisson: every client with probability cohort / clients.count, so cohorts vary in size"
+    sampling: Literal["distinct", "with_replacement", "poisson", "cyclic"] = Field(
+        "distinct",
+        description="poisson: every client with probability cohort / clients.count, so cohorts vary in size; cyclic: "
+        "all clients in turn, in an order drawn once",
     )
     min_cohort: int | None = Field(
         None,
@@ -220,6 +222,13 @@ class PrivacyConfig(Section):
     )
     sensitivity: Literal["worst_case", "bounded_weights"] = Field(
         "worst_case", description="worst_case: 2 C; bounded_weights: from the public ranges of the weights"
+    )
+    bands: int | None = Field(
+        None,
+        ge=1,
+        le=256,
+        description="with sampling: cyclic noise takes back a part of what it added in so many rounds less one; 1: "
+        "every round's noise is its own; null: as many as lie between a client's turns",
     )
     accountant: Literal["tightest", "rdp", "pld", "paper"] | None = Field(
         "tightest",

@@ -122,6 +122,17 @@ class Config(Section):
                     "privacy.sensitivity = bounded_weights is not proven for federation.sampling = with_replacement, "
                     "where one client may hold several places"
                 )
+        between = self.clients.count // self.federation.cohort
+        if (privacy.bands or 1) > 1 and (sampling != "cyclic" or (privacy.bands or 1) > between):
+            raise ValueError(
+                f"privacy.bands = {privacy.bands}: noise of several rounds hides a client that is in one of them; "
+                f"expected at most clients.count / federation.cohort = {between}, with federation.sampling = cyclic"
+            )
+        if (privacy.bands or 1) > 1 and privacy.clip == "quantile":
+            raise ValueError(
+                f"privacy.bands = {privacy.bands}: noise of several rounds needs one bound for all; expected "
+                "privacy.clip = fixed"
+            )
         if sampling == "poisson" and self.federation.min_cohort and privacy.noise_multiplier > 0:
             raise ValueError(
                 f"federation.min_cohort = {self.federation.min_cohort}: with federation.sampling = poisson and noise "

@@ -10,6 +10,7 @@ training: it asks the same sample for the same sum, as its charge assumes.
 from __future__ import annotations
 
 import hmac
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +27,16 @@ __all__ = ["clients_config", "fingerprint", "kept_key", "sample_cohort"]
 def sample_cohort(config: FederationConfig, clients: int, seed: int | bytes, round: int) -> list[int]:
     """The cohort of a round, before anything is uploaded (Algorithm 1, line 9).
 
-    Whoever knows the seed, or the key, knows every cohort: sampling hides nobody from them.
+    Whoever knows the seed, or the key, knows every cohort: sampling hides nobody from them. Of cyclic cohorts epsilon
+    does not count on it: every client's turns are at least floor(clients / cohort) rounds apart.
 
     Args:
         seed: the run's seed; or the 16 bytes of a key, for cohorts that nobody can tell who lacks it. Poisson's rate is
             then met within 2^-64, and fixed-size cohorts are exactly uniform.
     """
+    if config.sampling == "cyclic":
+        first, order = (round - 1) * config.cohort, _order(clients, seed)
+        return [order[(first + slot) % clients] for slot in range(config.cohort)]
     if isinstance(seed, bytes):
         return _secret_cohort(config, clients, Prg(_derived(seed, f"cohort/{round}")[:SEED_BYTES]))
     generator = seeded_generator(seed, "cohort", round)
@@ -67,7 +72,7 @@ def clients_config(config: Config, seed: int | bytes) -> Config:
 
 
 def fingerprint(seed: int | bytes, plan: str) -> str:
-    """A run's cohorts and plan in one word, which tells nothing of the key. Args: plan: `RoundPlan.digest`."""
+    """A run's cohorts and plan in one word, which tells nothing of the key. Args: plan: `RoundPlan.lasting`."""
     key = seed if isinstance(seed, bytes) else str(seed).encode()
     return _derived(key, f"run/{plan}").hex()
 
@@ -78,10 +83,22 @@ def _secret_cohort(config: FederationConfig, clients: int, stream: Prg) -> list[
         return [c for c, word in enumerate(stream.uint64(clients).tolist()) if word < threshold]
     if config.sampling == "with_replacement":
         return [word % clients for word in stream.uint64(config.cohort).tolist()]
+    return _permutation(clients, stream)[: config.cohort]
+
+
+@lru_cache(maxsize=4)
+def _order(clients: int, seed: int | bytes) -> list[int]:
+    """In which clients take turns; it is fixed for a run, and need not be a secret."""
+    key = seed if isinstance(seed, bytes) else str(seed).encode()
+    return _permutation(clients, Prg(_derived(key, "cycle")[:SEED_BYTES]))
+
+
+def _permutation(clients: int, stream: Prg) -> list[int]:
+    """All clients, in an order that is as likely as any other."""
     words = stream.uint64(clients)
-    while len(np.unique(words)) < clients:  # else every order of the clients is equally likely
+    while len(np.unique(words)) < clients:
         words = stream.uint64(clients)
-    return [int(client) for client in np.argsort(words)[: config.cohort]]
+    return [int(client) for client in np.argsort(words)]
 
 
 def _derived(key: bytes, purpose: str) -> bytes:

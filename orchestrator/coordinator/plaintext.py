@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ from orchestrator.coordinator.audit import float64_aggregate, float64_personal
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
 from orchestrator.coordinator.round_plan import RoundPlan, Terms
 from orchestrator.methods.base import LocalUpdate
+from orchestrator.privacy.bands import BAND_BITS
 
 __all__ = ["PlaintextEngine"]
 
@@ -37,6 +40,7 @@ class PlaintextEngine(Engine):
         self._terms = self._usual = plan.terms
         self._usual.check(self._parameters)
         self._model = np.zeros(0)
+        self._noises: deque[np.ndarray] = deque(maxlen=len(plan.bands))
         self._uploads: dict[int, LocalUpdate] = {}
         self._refused: dict[int, str] = {}
 
@@ -52,6 +56,7 @@ class PlaintextEngine(Engine):
 
     def start(self, parameters: np.ndarray) -> None:
         self._model = parameters.astype(np.float64)
+        self._noises.clear()
 
     def prepare(self, round: int, size: int, terms: Terms | None = None) -> None:
         self._terms = terms or self._usual
@@ -87,7 +92,7 @@ class PlaintextEngine(Engine):
             return Aggregation(None, cost, answers=answers, weights=weights, left_out=left_out)
         released = float64_aggregate(self._model, self._parameters, terms.clip_norm, uploads)
         if terms.noise_stddev:
-            released = released + _noise(terms.noise_stddev, len(released))
+            released = released + self._banded(_noise(terms.noise_stddev, len(released)))
         if self.plan.noise.multiplier > 0:
             released = released + _dither(self.plan.vectors.dither_bound, len(released))
         if self.plan.accumulates:
@@ -96,6 +101,13 @@ class PlaintextEngine(Engine):
             within = sum(upload.norm <= terms.clip_norm for upload in uploads) + float(_noise(terms.count_stddev, 1)[0])
         cost = self._cost(started, size if cohort else 0, size)
         return Aggregation(released.copy(), cost, within, left_out=left_out)
+
+    def _banded(self, fresh: np.ndarray) -> np.ndarray:
+        """As `BandedNoise.next`, of both servers' noise."""
+        for band, noise in zip(self.plan.bands, self._noises, strict=False):
+            fresh = fresh - math.ldexp(band, -BAND_BITS) * noise
+        self._noises.appendleft(fresh)
+        return fresh
 
     def close(self) -> None:
         pass

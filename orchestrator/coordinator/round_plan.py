@@ -20,6 +20,7 @@ from orchestrator.config import Config
 from orchestrator.coordinator.evaluation_sum import noisy_evaluation
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE, VectorFormat, clip_error
+from orchestrator.privacy.bands import MOST_BANDS, ROUNDING, column_norm, growth, optimal_bands
 from orchestrator.privacy.plan import NoisySum, PrivacyPlan, server_stddev
 from orchestrator.privacy.quantile import COUNT_SENSITIVITY
 from orchestrator.privacy.sensitivity import BOUNDS, bounds_of, l2_sensitivity, weights_error
@@ -33,7 +34,11 @@ HIDING_COHORT = 4
 _LARGEST_RATIO = 2.0**20
 """Update norms up to this many times the clip norm are clipped on shares; the documented domain of the clip."""
 
-_SAMPLERS: dict[str, Literal["fixed", "poisson"]] = {"distinct": "fixed", "poisson": "poisson"}
+_SAMPLERS: dict[str, Literal["fixed", "poisson", "cyclic"]] = {
+    "distinct": "fixed",
+    "poisson": "poisson",
+    "cyclic": "cyclic",
+}
 """What accountants know the ways of sampling as; there is none for sampling with replacement."""
 
 _DROWNING = 0.75
@@ -98,7 +103,7 @@ class RoundPlan:
         vectors: fixed-point format of updates and model.
         clip_norm: C, with an adaptive bound that of one round; None where updates are not clipped.
         noise: see `Noise`.
-        sampling: "distinct", "with_replacement" or "poisson".
+        sampling: "distinct", "with_replacement", "poisson" or "cyclic".
         clients: n, of whom cohorts are drawn.
         min_cohort: the least number of clients whose round is released.
         engine: "embedded", "mpspdz", "plaintext" or "masking": whose arithmetic it is.
@@ -109,13 +114,14 @@ class RoundPlan:
         stateful: whether anything stays with a client between its rounds.
         accumulates: whether a round starts from what the last one released; else all start from the first model.
         sums: what is released besides, with or without noise.
+        bands: of the noise over the rounds, see `orchestrator.privacy.bands`; empty where every round's is its own.
     """
 
     parameters: RoundParameters | None
     vectors: VectorFormat
     clip_norm: float | None = None
     noise: Noise = Noise()
-    sampling: Literal["distinct", "with_replacement", "poisson"] = "distinct"
+    sampling: Literal["distinct", "with_replacement", "poisson", "cyclic"] = "distinct"
     clients: int = 2**20
     min_cohort: int = 0
     engine: str = "embedded"
@@ -126,6 +132,7 @@ class RoundPlan:
     stateful: bool = False
     accumulates: bool = True
     sums: tuple[NoisySum, ...] = ()
+    bands: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, config: Config) -> RoundPlan:
@@ -159,6 +166,7 @@ class RoundPlan:
             unaccounted=METHODS[config.method.name].unaccounted,
             sums=_sums(config),
             stateful=getattr(config.method, "keeps_state", True),  # unless a method says that nothing does
+            bands=_bands(config),
         )
         if plan.parameters is not None:
             plan.privacy, plan.terms  # noqa: B018 - what cannot be accounted for, or does not fit, is refused here
@@ -176,6 +184,11 @@ class RoundPlan:
         """SHA-256 of the plan, for servers to compare; hexadecimal."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
+    @property
+    def lasting(self) -> str:
+        """The digest of what stays when a run is given more rounds, and on which epsilon depends."""
+        return replace(self, bands=()).digest
+
     def at(self, clip_norm: float | None) -> RoundPlan:
         """The plan of a round with this clip bound; sensitivity and noise follow."""
         return self if clip_norm == self.clip_norm else replace(self, clip_norm=clip_norm)
@@ -190,7 +203,7 @@ class RoundPlan:
         """
         if self.parameters is None:
             return Terms()
-        self.vectors.check_noise(self._stddev)
+        self.vectors.check_noise(self._stddev * growth(self.bands))
         if not self.adaptive:
             return Terms(self.clip_norm, self._stddev)
         if self.noise.multiplier == 0 or self.noise.count_multiplier is None:
@@ -263,6 +276,11 @@ class RoundPlan:
                 f"is below 2^{FINEST_NOISE_BITS} steps of the ring's grid, too coarse to be accounted as Gaussian; "
                 "raise it, or set privacy.accountant to null"
             )
+        if self.bands and math.ldexp(plan.sensitivity, self.vectors.model_bits) < 2.0**FINEST_NOISE_BITS:
+            raise ConfigError(
+                f"privacy.bands: a client moves the sum by {plan.sensitivity:.3g}, below 2^{FINEST_NOISE_BITS} steps "
+                "of the ring's grid, beside which rounding counts; set privacy.bands = 1, or raise privacy.clip_norm"
+            )
         if noise.budget is not None and (first := plan.epsilon(1)) is not None and first > noise.budget:
             raise ConfigError(
                 f"privacy.epsilon_budget = {noise.budget:g} does not allow a single round, which costs epsilon "
@@ -292,10 +310,11 @@ class RoundPlan:
 
     @property
     def _stddev(self) -> float:
-        """Absolute standard deviation of each server's noise on the aggregate; 0 for none."""
+        """Absolute standard deviation of each server's fresh noise on the aggregate; 0 for none."""
         if self.noise.multiplier == 0:
             return 0.0
-        return server_stddev(self.noise.multiplier, self.sensitivity, self.noise.servers)
+        moved = self.sensitivity * (column_norm(self.bands) * (1 + ROUNDING) if self.bands else 1.0)
+        return server_stddev(self.noise.multiplier, moved, self.noise.servers)
 
     def clip_limits(self) -> tuple[float, float]:
         """The least and the largest adaptive clip bound.
@@ -342,6 +361,15 @@ def _sums(config: Config) -> tuple[NoisySum, ...]:
     if again := [noisy.name for k, noisy in enumerate(found) if noisy.name in {other.name for other in found[:k]}]:
         raise ConfigError(f"method.name = {config.method.name}: there are two sums '{again[0]}'")
     return found
+
+
+def _bands(config: Config) -> tuple[int, ...]:
+    """Of the noise: as many as the cycle of cohorts allows, unless the settings say how many."""
+    federation, privacy = config.federation, config.privacy
+    if federation.sampling != "cyclic" or privacy.noise_multiplier == 0 or privacy.clip == "quantile":
+        return ()
+    between = config.clients.count // federation.cohort  # rounds from a client's turn to its next one, at least
+    return optimal_bands(federation.rounds, min(privacy.bands or MOST_BANDS, between, federation.rounds, MOST_BANDS))
 
 
 def _min_cohort(config: Config) -> int:

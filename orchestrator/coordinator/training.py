@@ -358,7 +358,7 @@ def _budget(plan: RoundPlan, folder: RunFolder, seed: int | bytes, completed: in
     """
     if plan.privacy is None:
         return None
-    budget = Budget(plan.privacy, plan.noise.budget, fingerprint(seed, plan.digest))
+    budget = Budget(plan.privacy, plan.noise.budget, fingerprint(seed, plan.lasting))
     state = folder.load_privacy() if resume else None
     if state is not None:
         budget.restore(state)

@@ -137,7 +137,16 @@ class TwoServerEngine(Engine):
                 )
             # Only now: a server that has its orders connects to the other one, which must know its coordinator first.
             plan = self.plan
-            public = plan.digest, self._announced, plan.min_cohort, self._vectors, plan.accumulates, settings, model
+            public = (
+                plan.digest,
+                self._announced,
+                plan.min_cohort,
+                self._vectors,
+                plan.accumulates,
+                list(plan.bands),
+                settings,
+                model,
+            )
             order = Setup(run, self._program, *public, addresses["server 1"], addresses.get("dealer"))
             for channel in self._channels.values():
                 channel.send_message(order.message())

@@ -53,7 +53,7 @@ class Budget:
             participations: for a server, in how many rounds the client took part at most; None for all of them.
                 Rounds that were repeated are taken for ones in which it did.
         """
-        left = participations if view == "server" and participations is not None else self.last
+        left = participations if view == "server" and participations is not None else None
         return self._epsilon(self._attempts, self._sums, view, left)
 
     def next_epsilon(self, round: int) -> float:
@@ -147,8 +147,8 @@ class Budget:
     def _epsilon(
         self, attempts: Sequence[int], sums: Mapping[str, int], view: View = "outsider", left: int | None = None
     ) -> float:
-        """Args: left: of so many rounds at most, those that were repeated first; None: of all."""
-        accountant, left = self.plan.new_accountant(), len(attempts) if left is None else left
+        """Args: left: of so many rounds at most, those that were repeated first; None: of a client's `turns`."""
+        accountant, left = self.plan.new_accountant(), self.plan.turns(len(attempts)) if left is None else left
         for times, count in sorted(Counter(attempts).items(), reverse=True):
             accountant.compose(self.plan.release(view, times), min(left, count))
             left -= min(left, count)

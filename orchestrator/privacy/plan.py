@@ -17,6 +17,9 @@ Formal guarantees (docs/privacy.md has the proofs and sources):
 * Another client knows no server's noise, but its own part in every round. Given that, the others are a fixed-size
   sample of q or q-1 among n-1: it is accounted at q of n-1. Poisson samples are independent: it learns nothing about
   the others.
+* Where clients take turns ("cyclic") nobody counts on sampling, and every observer is accounted as a server is: by a
+  Gaussian mechanism for each of a client's turns. That holds for noise with bands too (`orchestrator.privacy.bands`),
+  and whether or not clients keep state.
 * Where cohorts are of fixed size and clients keep state, sampling is counted on by nobody (`PrivacyPlan.amplified`).
 
 Sampling hides nobody from whoever has the key that cohorts follow from (orchestrator/coordinator/cohorts.py).
@@ -44,8 +47,8 @@ __all__ = [
     "server_stddev",
 ]
 
-SAMPLERS = ("fixed", "poisson")
-ADJACENCY = {"fixed": "replace-one", "poisson": "add/remove"}
+SAMPLERS = ("fixed", "poisson", "cyclic")
+ADJACENCY = {"fixed": "replace-one", "poisson": "add/remove", "cyclic": "replace-one"}
 """What neighbouring populations of clients differ in, by sampler."""
 
 LEAST_MULTIPLIER, LARGEST_MULTIPLIER = 1e-6, 1e6
@@ -91,7 +94,8 @@ class PrivacyPlan:
     """What a run does for privacy, all of it public.
 
     Attributes:
-        sampler: "fixed", q of n without replacement, replace-one neighbours; "poisson", rate q/n, add/remove.
+        sampler: "fixed", q of n without replacement, replace-one neighbours; "poisson", rate q/n, add/remove; "cyclic",
+            q of n in turn, replace-one.
         clients: n.
         cohort: q; with "poisson" the expected size.
         noise_multiplier: sigma, relative to the L2 sensitivity; 0 is allowed and makes epsilon infinite.
@@ -109,7 +113,7 @@ class PrivacyPlan:
         ConfigError: on construction, with one line that names the value at fault.
     """
 
-    sampler: Literal["fixed", "poisson"]
+    sampler: Literal["fixed", "poisson", "cyclic"]
     clients: int
     cohort: int
     noise_multiplier: float
@@ -128,6 +132,8 @@ class PrivacyPlan:
             )
         if self.accountant not in ACCOUNTANTS:
             raise ConfigError(f"accountant {self.accountant}: expected one of {', '.join(ACCOUNTANTS)}")
+        if self.accountant == "paper" and self.sampler == "cyclic":
+            raise ConfigError("accountant paper: the paper's cohorts are sampled; expected sampler fixed or poisson")
         if self.noise not in ("each_full", "split"):
             raise ConfigError(f"noise {self.noise}: expected each_full or split")
         if not 1 <= self.clients <= _MOST_CLIENTS:
@@ -183,6 +189,10 @@ class PrivacyPlan:
             return sigma / math.sqrt(2.0)
         return sigma * math.sqrt(2.0) if view != "server" and self.noise == "each_full" else sigma
 
+    def turns(self, rounds: int) -> int:
+        """In how many of the first rounds a client takes part at most."""
+        return min(rounds, -(-rounds * self.cohort // self.clients)) if self.sampler == "cyclic" else rounds
+
     def release(self, view: View = "outsider", attempts: int = 1) -> Release:
         """What one round adds to a view.
 
@@ -190,7 +200,10 @@ class PrivacyPlan:
             attempts: how often noisy results of the same cohort have been released; more than one where a round was
                 repeated after a crash. They are one mechanism with 1/sqrt(attempts) of the noise, on one sample.
         """
-        sigma = self._seen(self.effective_multiplier / math.sqrt(attempts), view)
+        once = self.effective_multiplier / math.sqrt(attempts)
+        sigma = self._seen(once, view)
+        if self.sampler == "cyclic":
+            return Release("known", self.clients, self.cohort, self._seen(once, "server"))
         if view == "server" or not self.amplified:
             return Release("known", self.clients, self.cohort, sigma)
         others = self.clients - 1 if view == "client" and self.sampler == "fixed" else self.clients
@@ -199,11 +212,12 @@ class PrivacyPlan:
     def epsilon(self, rounds: int, view: View = "outsider") -> float | None:
         """Epsilon after a number of rounds, and the sums; None where the accountant says nothing about the view.
 
-        For a server `rounds` are those in which the client took part; all of them is the worst case.
+        For a server `rounds` are those in which the client took part, all of them is the worst case; where clients take
+        turns they are all rounds.
         """
         if self.accountant == "paper" and view != "outsider":
             return None
-        accountant = self.new_accountant().compose(self.release(view), rounds)
+        accountant = self.new_accountant().compose(self.release(view), self.turns(rounds))
         for noisy in self.sums:
             accountant.compose(self.sum_release(noisy, view), noisy.releases(rounds))
         return accountant.epsilon(self.delta)

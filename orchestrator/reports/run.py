@@ -101,7 +101,7 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
     if state is None:
         raise RunError(f"{folder.path}: holds no account of what it released")
     drawn, seed = Counter[int](), folder.cohort_seed(config)
-    budget = Budget(plan, config.privacy.epsilon_budget, fingerprint(seed, rounds.digest)).restore(state)
+    budget = Budget(plan, config.privacy.epsilon_budget, fingerprint(seed, rounds.lasting)).restore(state)
     for number in range(1, budget.last + 1):
         drawn.update(sample_cohort(config.federation, config.clients.count, seed, number))
     most, last = max(drawn.values(), default=0), records[-1]["round"]

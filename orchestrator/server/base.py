@@ -20,9 +20,10 @@ import numpy as np
 
 from mpc_programs.lockstep import Protocol, run
 from mpc_programs.rules import RoundParameters
-from orchestrator.errors import ConfigError, DisagreementError
+from orchestrator.errors import ConfigError, DisagreementError, ProtocolError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE
 from orchestrator.mpc.shares import VectorShare
+from orchestrator.privacy.bands import BandedNoise
 from orchestrator.privacy.dither import dither_ring64
 from orchestrator.privacy.noise import noise_ring64
 from orchestrator.server.aggregation import absorb, only, separate_count
@@ -98,6 +99,8 @@ class Server(ABC):
         self._model = VectorShare(own, self._vectors.model_bits, self.index)
         self._begin()
         self._noise: Pool[_NoiseKey, tuple[np.ndarray, np.ndarray]] = Pool(self._draw, "noise")
+        self._bands, self._releases = BandedNoise(order.bands), 0
+        self._turns: dict[int, int] = {}
         self._position.enter("handshake", 0)
         self._agree(
             {
@@ -107,6 +110,7 @@ class Server(ABC):
                 "model": (len(model), self._accumulates),
                 "terms": self._terms,
                 "vectors": astuple(self._vectors),
+                "bands": self._bands.bands,
                 "engine": order.engine,
             }
         )
@@ -210,6 +214,7 @@ class Server(ABC):
         if len(present.clients) < self._min_cohort:
             self._end(number)
             return {"type": "too few", "left_out": list(left_out.items())}
+        self._take_turns(present.clients)
         count = None
         if self._announced.count_stddev is not None:
             uploads, count = separate_count(present.uploads, self.index)
@@ -235,7 +240,10 @@ class Server(ABC):
         key = number, self._announced.noise_stddev, self._announced.count_stddev or 0.0
         (noise, count_noise), waited_seconds = self._noise.take(key)
         started = time.perf_counter()
-        released = {"share": _add(result, noise)}
+        try:
+            released = {"share": _add(result, self._bands.next(noise))}
+        except OverflowError as error:
+            raise ProtocolError(f"server {self.index}", "release", number, str(error)) from None
         if self._accumulates:  # noise included: clients train from what was released
             self._model = released["share"]
         if count is not None:
@@ -244,6 +252,17 @@ class Server(ABC):
         cost["online_seconds"] += time.perf_counter() - started
         self._position.enter("release", number)
         return {name: share.values.astype("<u8").tobytes() for name, share in released.items()}
+
+    def _take_turns(self, clients: list[int]) -> None:
+        """Note who takes part in a release, each b releases after its last one: within b, noise is not theirs alone."""
+        self._releases += 1
+        bands = len(self._bands.bands) + 1
+        for client in clients if bands > 1 else ():
+            since = self._releases - self._turns.get(client, -bands)
+            if since < bands:
+                reason = f"asked client {client} again after {since} releases, and the noise has {bands} bands"
+                raise self._coordinator.error(DisagreementError, reason)
+            self._turns[client] = self._releases
 
     def _answers(
         self, number: int, present: Present, models: VectorShare, cost: dict[str, Any]

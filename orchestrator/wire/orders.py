@@ -16,6 +16,7 @@ from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RULES, RoundParameters
 from orchestrator.errors import SafeGNNError
 from orchestrator.mpc.fixed_point import VectorFormat
+from orchestrator.privacy.bands import BAND_BITS, MOST_BANDS
 
 __all__ = ["Aggregate", "Announcement", "Order", "Prepare", "Settle", "Setup", "Submit", "parse"]
 
@@ -63,6 +64,7 @@ class Setup(Order):
         min_cohort: a round with fewer clients is not released.
         vectors: the format.
         accumulates: whether a round starts from what the last one released; else all start from `model`.
+        bands: of the noise, see `orchestrator.privacy.bands`; empty where every round's is its own.
         engine: what the engine's own servers must know.
         model: the public model, uint64 (d,) at `vectors.model_bits`, little-endian.
         peer: of server 1.
@@ -77,6 +79,7 @@ class Setup(Order):
     min_cohort: int
     vectors: VectorFormat
     accumulates: bool
+    bands: list[int]
     engine: dict[str, str]
     model: bytes
     peer: tuple[str, int]
@@ -138,6 +141,8 @@ def parse(message: Mapping[str, Any]) -> Order:
     if isinstance(order, Setup):
         if len(order.run) != 16 or len(order.model) % 8 or order.program not in PROGRAMS:
             raise ValueError("gave the order 'setup' with another run, model or program than there can be")
+        if len(order.bands) >= MOST_BANDS or max(order.bands, default=0) >= 2**BAND_BITS:
+            raise ValueError("gave the order 'setup' with bands that noise cannot have")
         if max(order.peer[1], (order.dealer or order.peer)[1]) > 65535:
             raise ValueError("gave the order 'setup' with a port that is none")
     return order

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import RunError
 from orchestrator.graphs import client_graphs, load_graph
+from orchestrator.privacy.plan import PrivacyPlan
 from orchestrator.reports.run import privacy_report
 from orchestrator.seeding import derived_seed
 from tests.training_runs import Crash, CrashingFolder, run
@@ -63,6 +65,23 @@ def test_a_distinct_cohort_is_distinct_reproducible_and_in_range(clients, data, 
     assert len(cohort) == len(set(cohort)) == federation.cohort and set(cohort) <= set(range(clients))
     assert cohort == sample_cohort(federation, clients, seed, round)
     assert all(type(client) is int for client in cohort)
+
+
+@given(st.integers(1, 20), st.data(), st.integers(1, 60), st.sampled_from([31, KEY]))
+def test_in_cyclic_cohorts_turns_lie_as_far_apart_as_can_be_and_nobody_has_more_than_its_share(
+    clients, data, rounds, seed
+):
+    federation = FederationConfig(cohort=data.draw(st.integers(1, clients)), sampling="cyclic")
+    plan = PrivacyPlan("cyclic", clients, federation.cohort, 1.0, 1e-5)
+    turns: dict[int, list[int]] = {client: [] for client in range(clients)}
+    for round in range(1, rounds + 1):
+        cohort = sample_cohort(federation, clients, seed, round)
+        assert len(cohort) == len(set(cohort)) == federation.cohort
+        for client in cohort:
+            turns[client].append(round)
+    for taken in turns.values():
+        assert plan.turns(rounds) - 1 <= len(taken) <= plan.turns(rounds)
+        assert all(after - before >= clients // federation.cohort for before, after in pairwise(taken))
 
 
 @pytest.mark.parametrize("seed", [31, KEY])

@@ -11,6 +11,7 @@ import pytest
 from mpc_programs.rules import RoundParameters
 from orchestrator.config import load_config
 from orchestrator.coordinator.audit import float64_aggregate
+from orchestrator.coordinator.cohorts import sample_cohort
 from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.round_plan import RoundPlan, Terms
@@ -112,6 +113,45 @@ def test_noise_is_added_by_both_servers():
     total = 2**0.5 * stddev
     assert abs(noise.std() / total - 1) < 5 / np.sqrt(2 * d)
     assert abs(noise.mean()) < 5 * total / np.sqrt(d)
+
+
+def test_noise_with_bands_takes_back_what_it_added_and_hides_turns_alone(tmp_path):
+    """Through live servers: C times what the rounds added is fresh noise again; a turn too early ends the session."""
+    d, clients = 3000, 12
+    config = load_config(
+        overrides=[
+            "method.name=fedavg",
+            f"clients.count={clients}",
+            "federation={sampling: cyclic, cohort: 4, rounds: 4}",
+            "privacy={clip_norm: 0.5, noise_multiplier: 2.0, sensitivity: bounded_weights}",
+            "evaluation.exact_beside_noise=true",
+        ]
+    )
+    plan = RoundPlan.of(config)
+    assert len(plan.bands) == 2 and plan.lasting == RoundPlan.of(config.changed(federation={"rounds": 9})).lasting
+    models = [np.zeros(d)]
+    with create_engine(config) as noisy:
+        noisy.start(models[0])
+
+        def play_with(number, cohort):
+            for slot, client in enumerate(cohort):
+                sealed = noisy.encoder(LocalUpdate(np.zeros(d), 0.0, {}), Place(number, slot, client))
+                noisy.submit(number, slot, client, sealed)
+            return noisy.aggregate(number, cohort)
+
+        for number in (1, 2, 3):
+            cohort = sample_cohort(config.federation, clients, config.seed, number)
+            models.append(play_with(number, cohort).parameters)
+        with pytest.raises(DisagreementError, match="again after 2 releases, and the noise has 3 bands"):
+            play_with(4, sample_cohort(config.federation, clients, config.seed, 2))
+    noises = np.diff(models, axis=0)
+    c = [1.0, *(band * 2.0**-24 for band in plan.bands)]
+    fresh = [sum(c[j] * noises[t - j] for j in range(t + 1)) for t in range(3)]
+    expected = 2**0.5 * 2.0 * plan.sensitivity * np.linalg.norm(c)
+    for values in fresh:
+        assert abs(np.std(values) / expected - 1) < 5 / np.sqrt(2 * d)
+    assert np.abs(np.corrcoef(fresh) - np.eye(3)).max() < 5 / np.sqrt(d)
+    assert np.corrcoef(noises)[0, 1] < -0.3  # what the first round added, the second takes back
 
 
 @pytest.mark.parametrize(("how", "factor"), [("each_full", 1.0), ("split", 0.5**0.5)])

@@ -33,6 +33,18 @@ def test_it_says_what_the_plan_says():
     assert budget.seen_by("server", 0) == 0.0
 
 
+def test_where_clients_take_turns_a_clients_turns_are_counted_and_those_that_were_repeated_first():
+    plan = PrivacyPlan("cyclic", 30, 3, 4.0, 1e-3)
+    budget = Budget(plan)
+    for number in range(1, 22):
+        budget.charge(number)
+    assert budget.epsilon == plan.epsilon(21) == plan.new_accountant().compose(plan.release(), 3).epsilon(plan.delta)
+    assert budget.seen_by("client") == budget.seen_by("server") == budget.epsilon
+    budget.charge(21)  # of any client's three turns that one may be
+    twice = plan.new_accountant().compose(plan.release(), 2).compose(plan.release(attempts=2))
+    assert budget.epsilon == twice.epsilon(plan.delta)
+
+
 def test_it_allows_every_round_up_to_the_limit_and_none_beyond():
     limit = (PLAN.epsilon(5) + PLAN.epsilon(6)) / 2
     budget = charged(5, limit)

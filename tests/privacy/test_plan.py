@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from scipy.stats import norm
 
 from orchestrator.errors import ConfigError
 from orchestrator.privacy.plan import VIEWS, PrivacyPlan, server_stddev
@@ -37,9 +38,25 @@ def test_a_plan_without_a_valid_accountant_is_refused_in_one_line(changes, said)
     assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("sampler", "adjacency"), [("fixed", "replace-one"), ("poisson", "add/remove")])
+@pytest.mark.parametrize(("sampler", "adjacency"), [("fixed", "replace-one"), ("poisson", "add/remove"), ("cyclic", "replace-one")])
 def test_the_adjacency_is_the_samplers(sampler, adjacency):
     assert replace(PLAN, sampler=sampler).adjacency == adjacency
+
+
+def test_where_clients_take_turns_every_observer_sees_what_a_server_does():
+    plan = PrivacyPlan("cyclic", 10_000, 1_000, 3.41894, 1e-5)
+    assert [plan.turns(rounds) for rounds in (0, 1, 10, 11, 100)] == [0, 1, 1, 2, 10]
+    assert [replace(plan, clients=7, cohort=3).turns(rounds) for rounds in (1, 2, 3, 5, 7)] == [1, 1, 2, 3, 3]
+    # The Gaussian mechanism's own curve (Balle and Wang, 2018, theorem 8), of ten turns as one.
+    mu, epsilon = math.sqrt(10) / 3.41894, plan.epsilon(100)
+    delta = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+    assert delta == pytest.approx(1e-5, rel=1e-3) and epsilon == pytest.approx(4.0, abs=1e-4)
+    for noise, one in (("each_full", 1.0), ("split", 0.5**0.5)):
+        found = [replace(plan, noise=noise).release(view) for view in VIEWS]
+        assert len(set(found)) == 1 and found[0].sampler == "known"
+        assert found[0].noise_multiplier == pytest.approx(one * 3.41894)
+    with pytest.raises(ConfigError, match="accountant paper: the paper's cohorts are sampled"):
+        replace(plan, accountant="paper")
 
 
 def test_the_paper_claims_another_adjacency_than_its_sampler_has():
