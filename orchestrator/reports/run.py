@@ -84,7 +84,8 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
 
     `simulated`: nobody was protected, a run on shares with these settings would be. `views` are epsilons after the last
     round: an outsider's, which is `epsilon`, another client's, and a server's for the client that was drawn most often,
-    in `participations` rounds. Clip bound, sensitivity and noise are those of the last round. `sums` are what else was
+    in `participations` rounds. Clip bound, sensitivity and fresh noise are those of the last round; of `bands` above 1
+    earlier noise is taken back from it. `sums` are what else was
     released with noise, and how often; `metrics` says whether epsilon covers those that the run recorded: "covered",
     "exact", which it does not, or "none". `stopped` says why training ended early.
 
@@ -119,7 +120,8 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
         "bit_noise_multiplier": plan.bit_noise_multiplier,
         "clip_norm": clip_norm,
         "sensitivity": plan.sensitivity,
-        "server_stddev": plan.server_stddev,
+        "server_stddev": rounds.at(clip_norm).terms.noise_stddev,
+        "bands": len(rounds.bands) + 1,
         "views": {
             "outsider": budget.epsilon,
             "client": budget.seen_by("client"),

@@ -298,3 +298,20 @@ def test_parts_of_presets_are_no_presets():
     assert not [name for name in preset_names() if name.startswith("_")]
     with pytest.raises(ConfigError, match="unknown preset '_fedpub'"):
         load_config(["_fedpub"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["privacy.bands=2"], "privacy.bands = 2: noise of several rounds hides a client that is in one of them"),
+        (["privacy.bands=4", "federation={sampling: cyclic, cohort: 8}"], "privacy.bands = 4: noise of several rounds"),
+        (
+            ["privacy={bands: 2, clip: quantile, clip_norm: 1}", "federation={sampling: cyclic, cohort: 8}"],
+            "privacy.bands = 2: noise of several rounds needs one bound",
+        ),
+    ],
+)
+def test_bands_need_turns_that_are_as_far_apart_and_one_clip_bound(overrides, said):
+    assert said in refusal("clients.count=30", *overrides)
+    assert load_config(overrides=["privacy.bands=1"]).privacy.bands == 1
+    assert load_config(overrides=["clients.count=30", "privacy.bands=3", "federation={sampling: cyclic, cohort: 8}"])

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from orchestrator.config import load_config
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.plaintext import PlaintextEngine
 from orchestrator.coordinator.round_plan import RoundPlan
@@ -18,6 +19,7 @@ from orchestrator.coordinator.training import train
 from orchestrator.errors import CohortError, ConfigError, RunError
 from orchestrator.models import create_network
 from orchestrator.models.trained import load_model
+from orchestrator.privacy.bands import column_norm
 from orchestrator.privacy.budget import Budget
 from orchestrator.privacy.plan import PrivacyPlan
 from orchestrator.registry import METHODS
@@ -67,7 +69,7 @@ def epsilons(folder: RunFolder) -> list[float | None]:
     return [row["epsilon"] for row in folder.records()]
 
 
-@pytest.mark.parametrize(("sampling", "sampler"), [("distinct", "fixed"), ("poisson", "poisson")])
+@pytest.mark.parametrize(("sampling", "sampler"), [("distinct", "fixed"), ("poisson", "poisson"), ("cyclic", "cyclic")])
 def test_every_round_states_the_epsilon_so_far(tiny, tmp_path, sampling, sampler):
     config = tiny(tmp_path, f"federation={{sampling: {sampling}, rounds: 3}}", NOISY + "}")
     folder, results = run(config)
@@ -80,8 +82,19 @@ def test_every_round_states_the_epsilon_so_far(tiny, tmp_path, sampling, sampler
     most = max(Counter(client for result in results for client in result.cohort).values())
     assert report["participations"] == most and report["simulated"]
     assert report["views"]["client"] == plan.epsilon(3, "client")
-    assert report["views"]["server"] == plan.epsilon(most, "server")
-    assert report["server_stddev"] == pytest.approx(2.0 * 2 * 0.5, rel=1e-4) and report["stopped"] is None
+    assert report["views"]["server"] == plan.epsilon(3 if sampler == "cyclic" else most, "server")
+    longer = {"fixed": 1.0, "poisson": 1.0, "cyclic": column_norm(RoundPlan.of(config).bands)}[sampler]
+    assert report["bands"] == (2 if sampler == "cyclic" else 1)
+    assert report["server_stddev"] == pytest.approx(2.0 * 2 * 0.5 * longer, rel=1e-4) and report["stopped"] is None
+
+
+def test_bands_whose_rounding_would_count_are_refused():
+    small = "privacy={clip_norm: 6.2e-5, noise_multiplier: 99, sensitivity: bounded_weights}"
+    changes = ("method.name=fedavg", "clients.count=3000", small)
+    config = load_config(overrides=[*changes, "federation={cohort: 1000, sampling: cyclic}"])
+    with pytest.raises(ConfigError, match=r"privacy.bands: a client moves the sum by 1.5\de-07, below 2\^40 steps"):
+        RoundPlan.of(config)
+    assert RoundPlan.of(config.changed(privacy={"bands": 1})).privacy is not None
 
 
 @pytest.mark.parametrize("sampling", ["distinct", "poisson"])

@@ -25,6 +25,7 @@ from orchestrator.errors import (
 )
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
+from orchestrator.privacy.bands import column_norm
 from orchestrator.wire.message import Place
 from orchestrator.wire.orders import Aggregate, Prepare, Submit
 from tests.support import engine_of, f2gnn_bound
@@ -115,7 +116,7 @@ def test_noise_is_added_by_both_servers():
     assert abs(noise.mean()) < 5 * total / np.sqrt(d)
 
 
-def test_noise_with_bands_takes_back_what_it_added_and_hides_turns_alone(tmp_path):
+def test_noise_with_bands_takes_back_what_it_added_and_hides_turns_alone():
     """Through live servers: C times what the rounds added is fresh noise again; a turn too early ends the session."""
     d, clients = 3000, 12
     config = load_config(
@@ -129,6 +130,8 @@ def test_noise_with_bands_takes_back_what_it_added_and_hides_turns_alone(tmp_pat
     )
     plan = RoundPlan.of(config)
     assert len(plan.bands) == 2 and plan.lasting == RoundPlan.of(config.changed(federation={"rounds": 9})).lasting
+    longer = plan.sensitivity * column_norm(plan.bands)
+    assert 2.0 * longer * (1 + 2.0**-21) < plan.terms.noise_stddev < 2.0 * longer * (1 + 2.0**-19)  # rounding's part
     models = [np.zeros(d)]
     with create_engine(config) as noisy:
         noisy.start(models[0])

@@ -38,7 +38,9 @@ def test_a_plan_without_a_valid_accountant_is_refused_in_one_line(changes, said)
     assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("sampler", "adjacency"), [("fixed", "replace-one"), ("poisson", "add/remove"), ("cyclic", "replace-one")])
+@pytest.mark.parametrize(
+    ("sampler", "adjacency"), [("fixed", "replace-one"), ("poisson", "add/remove"), ("cyclic", "replace-one")]
+)
 def test_the_adjacency_is_the_samplers(sampler, adjacency):
     assert replace(PLAN, sampler=sampler).adjacency == adjacency
 
