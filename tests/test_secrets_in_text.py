@@ -126,7 +126,7 @@ def test_the_list_names_no_class_that_is_gone():
 
 VALUE = 0x1234567
 ARRAY = np.full(3, VALUE, np.uint64)
-CORRELATED = Correlated(ARRAY, ARRAY, ARRAY, ARRAY)
+CORRELATED = Correlated(ARRAY, ARRAY, ARRAY)
 
 
 @pytest.mark.parametrize(

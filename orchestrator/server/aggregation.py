@@ -77,7 +77,7 @@ async def aggregate(
     Error: `VectorFormat.error_bound`, with `Similarity.error_ulp` under FED-PUB.
     Leakage: none; whatever is opened is masked.
 
-    Who gets both shares of an output learns their sum alone. Server 0's share holds -<a_ij lam_j>_0 of every client j:
+    Who gets both shares of an output learns their sum alone. Server 0's share holds -<a_ij Delta_j>_0 of every client j:
     output of a generator that client j seeded for this upload, each element used in this one sum. It is uniform to
     whoever has not all of the seeds, and server 1's share is the sum minus it. A client i that gets the shares of its
     own model lacks the seeds of the others; where it is the only client the model is its own upload. So is what several
@@ -100,7 +100,7 @@ async def aggregate(
 
 
 def absorb(model: VectorShare, upload: Upload) -> tuple[VectorShare, Upload]:
-    """The model's share plus <a lam> of one upload: the part of the round that can be done before all have come.
+    """The model's share minus <a Delta> of one upload: the part of the round that can be done before all have come.
 
     The upload comes back without these products, which would take q^2 d elements of q clients under a personal rule,
     and without the message that held them. One that brings none, but plain shares, comes back as it is.
@@ -108,9 +108,9 @@ def absorb(model: VectorShare, upload: Upload) -> tuple[VectorShare, Upload]:
     update = upload.update
     if not isinstance(update, Correlated):
         return model, upload
-    total = VectorShare(model.values + update.products.reshape(model.values.shape), model.scale_bits, model.owner)
+    total = VectorShare(model.values - update.products.reshape(model.values.shape), model.scale_bits, model.owner)
     # Copies: views of these few parts would hold the whole message in memory.
-    kept = replace(update, masked=update.masked.copy(), products=update.products[:0].copy())
+    kept = replace(update, share=update.share.copy(), products=update.products[:0].copy())
     return total, replace(upload, update=kept)
 
 
@@ -140,7 +140,9 @@ async def scaled_sums(
 ) -> VectorShare:
     """w - sum_j s_ij Delta_j for every row i of the weights, of which there are as many as `model` has vectors.
 
-    <s_ij Delta_j> = M_j <s_ij> - e_ij <lam_j> - <a_ij lam_j> with e_ij = s_ij - a_ij opened, for weights in rows of q.
+    <s_ij Delta_j> = e_ij <Delta_j> + <a_ij Delta_j> with e_ij = s_ij - a_ij opened, for weights in rows of q. Where the
+    client brings no <a_j Delta_j>, it comes from a correlation <lam_j>, <a_j>, <a_j lam_j> of the servers' own: with
+    M_j = Delta_j + lam_j opened, <a_j Delta_j> = M_j <a_j> - <a_j lam_j>.
     """
     owner, q = ops.owner, len(uploads)
     cut = SCALAR_BITS - vectors.weight_bits
@@ -155,22 +157,22 @@ async def scaled_sums(
     else:
         shared = [upload.update for upload in uploads if isinstance(upload.update, np.ndarray)]
         factor_masks, masks, products = ops.vectors(q, len(total))
+        shares_of = np.stack(shared)
         # In one message, hence one round.
-        both = np.concatenate([shares - factor_masks, (np.stack(shared) + masks).ravel()])
+        both = np.concatenate([shares - factor_masks, (shares_of + masks).ravel()])
         masked = VectorShare(both, vectors.weight_bits, owner)
         opened = await open_ring64(masked, reason="factors and updates masked by fresh scaled vectors")
         differences, lifted = opened[:q], opened[q:].reshape(masks.shape)
-        updates = [Correlated(*parts, factor_masks, products) for parts in zip(lifted, masks, strict=True)]
-        total += products.sum(axis=0, dtype=np.uint64)
+        for lift, factor_mask, product in zip(lifted, factor_masks, products, strict=True):
+            total -= lift * factor_mask - product
+        updates = [Correlated(share, factor_masks, products) for share in shares_of]
     rows = total.reshape(-1, total.shape[-1])
-    by_client = [values.reshape(-1, q, 1).swapaxes(0, 1) for values in (shares, differences)]
-    columns = list(zip(*by_client, updates, strict=True))
+    columns = list(zip(differences.reshape(-1, q, 1).swapaxes(0, 1), updates, strict=True))
     width = max(1, _CACHED // len(rows))
     for start in range(0, rows.shape[1], width):
         part = rows[:, start : start + width]
-        for share, difference, update in columns:
-            part -= update.masked[start : start + width] * share
-            part += update.mask[start : start + width] * difference
+        for difference, update in columns:
+            part -= update.share[start : start + width] * difference
     return VectorShare(total, vectors.model_bits, owner)
 
 

@@ -18,7 +18,7 @@ __all__ = ["HEADER_BYTES", "Header", "Kind", "Place", "message_bytes", "pack", "
 
 Kind = Literal["upload", "answer"]
 
-_FORMATS: dict[Kind, bytes] = {"upload": b"SGNN-U 2", "answer": b"SGNN-A 2"}
+_FORMATS: dict[Kind, bytes] = {"upload": b"SGNN-U 3", "answer": b"SGNN-A 2"}
 """What a message is, and the version of its layout: 8 bytes at its beginning."""
 
 _HEADER = Struct("<8s16sQQQQ")  # as long as a number of words, so that vectors behind it are aligned

@@ -1,4 +1,4 @@
-"""How an upload brings an update, for each of the programs: masked with its own correlation, or as plain shares.
+"""How an upload brings an update, for each of the programs: shared with its own correlation, or shared alone.
 
 Parties, adversary, what each learns: as in `wire.upload`, which seals what is made here and says why it shows nothing.
 """
@@ -23,14 +23,12 @@ class Correlated:
     """One server's part of an update that comes with its own correlation; uint64 in Z_2^64.
 
     Attributes:
-        masked: M = Delta + lam at `update_bits`, the same for both servers; shape (d,).
-        mask: share of lam; shape (d,).
+        share: of Delta at `update_bits`; shape (d,).
         factor_masks: share of a, one element for each secret scalar that the update meets; shape (n,).
-        products: share of a * lam; shape (n, d). Empty once they have been added to the round's sums.
+        products: share of a * Delta; shape (n, d). Empty once they have been added to the round's sums.
     """
 
-    masked: np.ndarray = field(repr=False)
-    mask: np.ndarray = field(repr=False)
+    share: np.ndarray = field(repr=False)
     factor_masks: np.ndarray = field(repr=False)
     products: np.ndarray = field(repr=False)
 
@@ -38,21 +36,17 @@ class Correlated:
 class Carrier(ABC):
     """Splits an update of d elements that meets n secret factors, and expands one server's part.
 
-    What a part's seed does not give is in fields of `common`, which both servers hold alike, and of `last`, which
-    server 1 holds; their lengths are in bytes. `split` and `expand` draw the same elements of the seeds' streams.
+    Server 0's part follows from its seed; what server 1's seed does not give is in fields of its own. `split` and
+    `expand` draw the same elements of the seeds' streams.
     """
 
     @abstractmethod
-    def common(self, d: int) -> dict[str, int]:
-        """Lengths of the fields that both servers hold alike."""
-
-    @abstractmethod
-    def last(self, d: int, n: int) -> dict[str, int]:
-        """Lengths of server 1's fields."""
+    def fields(self, d: int, n: int) -> dict[str, int]:
+        """Lengths of server 1's fields, bytes."""
 
     @abstractmethod
     def split(self, update: np.ndarray, n: int, first: Prg, second: Prg) -> dict[str, bytes]:
-        """All fields. Args: update: encoded Delta, uint64, shape (d,); first, second: each server's stream."""
+        """Server 1's fields. Args: update: encoded Delta, uint64, shape (d,); first, second: each server's stream."""
 
     @abstractmethod
     def expand(self, parts: Mapping[str, Any], d: int, n: int, prg: Prg, first: bool) -> Any:
@@ -60,36 +54,27 @@ class Carrier(ABC):
 
 
 class AssistedCarrier(Carrier):
-    """With the client's correlation, `Correlated`; 8 (n + 2) d bytes in all."""
+    """With the client's correlation, `Correlated`; 8 (n + 1) d bytes."""
 
-    def common(self, d: int) -> dict[str, int]:
-        return {"masked": 8 * d}
-
-    def last(self, d: int, n: int) -> dict[str, int]:
-        return {"product": 8 * n * d}
+    def fields(self, d: int, n: int) -> dict[str, int]:
+        return {"share": 8 * d, "products": 8 * n * d}
 
     def split(self, update: np.ndarray, n: int, first: Prg, second: Prg) -> dict[str, bytes]:
-        d = len(update)
-        mask, factor_masks = first.uint64(d), first.uint64(n)
-        mask, factor_masks = mask + second.uint64(d), factor_masks + second.uint64(n)
-        products = [(one * mask - first.uint64(d)).astype("<u8").tobytes() for one in factor_masks]
-        return {"masked": (update + mask).astype("<u8").tobytes(), "product": b"".join(products)}
+        share, factor_masks = update - first.uint64(len(update)), first.uint64(n) + second.uint64(n)
+        products = [(one * update - first.uint64(len(update))).astype("<u8").tobytes() for one in factor_masks]
+        return {"share": share.astype("<u8").tobytes(), "products": b"".join(products)}
 
     def expand(self, parts: Mapping[str, Any], d: int, n: int, prg: Prg, first: bool) -> Correlated:
-        mask, factor_masks = prg.uint64(d), prg.uint64(n)
-        products = prg.uint64(n * d) if first else np.frombuffer(parts["product"], dtype="<u8")
-        return Correlated(np.frombuffer(parts["masked"], dtype="<u8"), mask, factor_masks, products.reshape(n, d))
+        share = prg.uint64(d) if first else np.frombuffer(parts["share"], dtype="<u8")
+        factor_masks = prg.uint64(n)
+        products = prg.uint64(n * d) if first else np.frombuffer(parts["products"], dtype="<u8")
+        return Correlated(share, factor_masks, products.reshape(n, d))
 
 
-class _SharesCarrier(Carrier):
-    def common(self, d: int) -> dict[str, int]:
-        return {}
-
-
-class ScalarFirstCarrier(_SharesCarrier):
+class ScalarFirstCarrier(Carrier):
     """Shares of Delta in Z_2^64, a uint64 array; 8 d bytes."""
 
-    def last(self, d: int, n: int) -> dict[str, int]:
+    def fields(self, d: int, n: int) -> dict[str, int]:
         return {"share": 8 * d}
 
     def split(self, update: np.ndarray, n: int, first: Prg, second: Prg) -> dict[str, bytes]:
@@ -99,10 +84,10 @@ class ScalarFirstCarrier(_SharesCarrier):
         return prg.uint64(d) if first else np.frombuffer(parts["share"], dtype="<u8")
 
 
-class FaithfulCarrier(_SharesCarrier):
+class FaithfulCarrier(Carrier):
     """Shares of Delta in Z_2^128, a list; 16 d bytes."""
 
-    def last(self, d: int, n: int) -> dict[str, int]:
+    def fields(self, d: int, n: int) -> dict[str, int]:
         return {"share": 16 * d}
 
     def split(self, update: np.ndarray, n: int, first: Prg, second: Prg) -> dict[str, bytes]:

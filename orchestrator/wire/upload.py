@@ -1,23 +1,26 @@
 """What a client hands to each server: shares of its scores and of its update, or better than shares of the update.
 
 Parties: a client and two servers that do not collude; all semi-honest, and no client colludes with a server.
-What each learns: a server receives a seed, a uniformly masked update and (server 1) uniformly masked products and
-scores; alone these are independent of the client's data (each lacks the other's seed). Together they determine it.
+What each learns: a server receives a seed and, server 1, what its shares of the update, of products and of scores are
+that server 0's seed does not give: uniform to whoever lacks that seed. Together both parts determine the client's data.
 Channel: sealed envelopes (`orchestrator.wire.envelope`); the upload names its run, round, slot and server.
 
 With the program "assisted" the client supplies the correlation that lets the servers multiply its update by a secret
 scalar with one opened ring element, whatever d is (client-aided model of SecureML, section "client-aided offline"):
 
-    lam uniform in Z_2^64^d, a uniform in Z_2^64;  M = Delta + lam to both;  <lam>, <a>, <a * lam> shared.
+    a uniform in Z_2^64;  <Delta>, <a>, <a * Delta> shared.  With e = s - a opened,  <s Delta> = e <Delta> + <a Delta>.
+
+e shows nothing of s: a is uniform, and its share at the other server is independent of all that a server holds. A beaver
+triple would mask Delta too, by a vector that both servers see it under; here the client knows Delta, and need not.
 
 Under a personal rule the update meets q secret scalars s_i, one for each client's model. It then comes with q scalars
 a_i, independent ones: the e_i = s_i - a_i are opened, and with one a for all of them would show how the s_i differ.
 
 The other programs need no help from the client and take plain shares of Delta in Z_2^64 or Z_2^128.
 
-Both halves carry one random tag. Its hash, with that of all else that both must hold alike, is what the servers compare
-before they use an upload: halves of two uploads, or halves that differ, are noticed. The hash shows nothing: the other
-server holds what is hashed, or does not use it.
+Both halves carry one random tag. Its hash, with that of the reply key, is what the servers compare before they use an
+upload: halves of two uploads, or with two keys, are noticed. The hash shows nothing: the other server holds what is
+hashed, or does not use it.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ TAG_BYTES = 16
 
 DIGEST_BYTES = 32
 
-_COMMON = ("tag", "reply_key", "masked")
+_COMMON = ("tag", "reply_key")
 """The fields that are the same at both servers."""
 
 
@@ -80,9 +83,8 @@ class Layout:
         lengths = {"tag": TAG_BYTES, "seed": SEED_BYTES}
         if self.answered:
             lengths["reply_key"] = KEY_BYTES
-        lengths |= CARRIERS[self.program].common(self.parameters)
         if server == 1:
-            lengths |= CARRIERS[self.program].last(self.parameters, self.factors)
+            lengths |= CARRIERS[self.program].fields(self.parameters, self.factors)
             lengths["scalars"] = 16 * self.scores
         return lengths
 
@@ -120,7 +122,7 @@ def share_update(
         headers: one for each server.
         reply_key: the client's public key for its answer, where the layout has one.
 
-    Bytes in all: 8 (n + 2) d for "assisted", 8 d for "scalar-first", 16 d for "faithful"; 16 k and below 300 more.
+    Bytes in all: 8 (n + 1) d for "assisted", 8 d for "scalar-first", 16 d for "faithful"; 16 k and below 300 more.
     """
     seeds = (fresh_seed(), fresh_seed())
     d, k = layout.parameters, layout.scores

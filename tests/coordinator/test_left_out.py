@@ -111,11 +111,10 @@ def torn(self, number, slot, client, good):
 
 
 def double_faced(self, number, slot, client, good):
-    """Two halves of one upload, but the masked update differs in one bit."""
+    """Two halves of one upload, but the tag differs in one bit."""
     first, second = opened(self, number, slot, client)
-    start = HEADER_BYTES + 32  # behind the tag and the seed
     changed = bytearray(second)
-    changed[start] ^= 1
+    changed[HEADER_BYTES] ^= 1
     return resealed(self, (first, bytes(changed)))
 
 
@@ -268,7 +267,7 @@ def test_too_few_clients_are_an_error_that_names_them_and_the_setting_and_the_ne
 def test_uploads_are_absorbed_while_others_still_come(monkeypatch, waiting):
     """By default when 4 MiB wait: here d is large enough, or the limit small."""
     monkeypatch.setattr(engine_module, "_WAITING_BYTES", waiting)
-    parameters, model = replace(PARAMETERS, cohort=6), np.linspace(-1, 1, 60_000 if waiting else 30)
+    parameters, model = replace(PARAMETERS, cohort=6), np.linspace(-1, 1, 90_000 if waiting else 30)
     with engine_of(EmbeddedEngine, parameters, FORMAT, clip_norm=1.0, timeout_sec=60.0) as engine:
         running, orders, send = Running(engine, model), [], engine._send
         monkeypatch.setattr(engine, "_send", lambda order, *to: (orders.append(order), send(order, *to)))

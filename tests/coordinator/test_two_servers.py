@@ -99,7 +99,7 @@ def test_rounds_follow_each_other_and_costs_are_counted(running):
         assert cost.online_bytes[0] == cost.online_bytes[1] < 16_000
         assert 0 < cost.rounds <= 64
         assert all(cost.preprocessing_bytes)
-        assert cost.upload_bytes <= 3 * 8 * len(MODEL) + 1000
+        assert cost.upload_bytes <= 2 * 8 * len(MODEL) + 1000
         assert cost.download_bytes == 16 * len(MODEL)
 
 

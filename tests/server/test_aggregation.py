@@ -321,8 +321,8 @@ def test_that_test_notices_a_broken_mask(monkeypatch):
 
 
 def test_uploads_to_one_server_are_uniform():
-    """The explicit parts: the masked update, the product and the scores' shares, for fixed plaintext."""
-    columns = {"masked": [], "products": [], "scalars": []}
+    """The explicit parts: the update's share, the products' and the scores', for fixed plaintext."""
+    columns = {"share": [], "products": [], "scalars": []}
     headers = [Header(bytes(16), 1, 0, 0, server) for server in (0, 1)]
     update, layout = FORMAT.encode_update(np.full(8, 0.25)), Layout("assisted", 8, 1)
     for _ in range(1500):
@@ -334,7 +334,7 @@ def test_uploads_to_one_server_are_uniform():
 
 
 def test_an_absorbed_upload_keeps_no_message():
-    """Else a server would hold 8 (n + 2) d bytes of every upload where 16 d are needed."""
+    """Else a server would hold 8 (n + 1) d bytes of every upload where 8 d are needed."""
     layout, key = Layout("assisted", 1000, 1, factors=3, answered=True), Keypair().public_key
     headers = [Header(bytes(16), 1, 0, 0, server) for server in (0, 1)]
     packed = share_update(np.zeros(1000, np.uint64), [1.0], headers, layout, key)
@@ -342,8 +342,8 @@ def test_an_absorbed_upload_keeps_no_message():
         upload = unpack_upload(packed[k], headers[k], layout)
         start = VectorShare(np.zeros((3, 1000), np.uint64), FORMAT.model_bits, k)
         total, kept = absorb(start, upload)
-        assert (total.values == upload.update.products).all()
-        for array in (kept.update.masked, kept.update.mask, kept.update.factor_masks, kept.update.products):
+        assert (total.values + upload.update.products == 0).all()
+        for array in (kept.update.share, kept.update.factor_masks, kept.update.products):
             assert array.base is None or memoryview(array.base).nbytes <= array.nbytes
             assert not np.shares_memory(array, np.frombuffer(packed[k], np.uint8))
             assert not np.shares_memory(array, upload.update.products)

@@ -78,7 +78,7 @@ def places_of(layout, server):
     return places
 
 
-COMMON = ("tag", "reply_key", "masked")
+COMMON = ("tag", "reply_key")
 """What both servers must hold alike."""
 
 

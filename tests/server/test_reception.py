@@ -126,7 +126,7 @@ def test_halves_of_two_uploads_of_one_client_and_place_are_refused():
     assert pair.refused() == [{0: "the halves for both servers are not of one upload"}] * 2
 
 
-FIELDS = {"tag": HEADER_BYTES, "reply_key": HEADER_BYTES + TAG_BYTES + 16, "masked": HEADER_BYTES + TAG_BYTES + 48}
+FIELDS = {"tag": HEADER_BYTES, "reply_key": HEADER_BYTES + TAG_BYTES + 16}
 
 
 @pytest.mark.parametrize(("field", "server"), list(product(FIELDS, (0, 1))))

@@ -62,8 +62,8 @@ def refused() -> list[dict]:
     }
     expected = f"expected {len(good)}"
     cases |= {
-        "bad_format": (b"SGNN-U 1" + good[8:], "another format than 'SGNN-U 2'"),
-        "an_answer": (pack(header(1), {"all": body}, "answer"), "another format than 'SGNN-U 2'"),
+        "bad_format": (b"SGNN-U 2" + good[8:], "another format than 'SGNN-U 3'"),
+        "an_answer": (pack(header(1), {"all": body}, "answer"), "another format than 'SGNN-U 3'"),
         "empty": (b"", f"the upload has 0 bytes, {expected}"),
         "truncated": (good[:-1], f"the upload has {len(good) - 1} bytes, {expected}"),
         "extended": (good + bytes(1), f"the upload has {len(good) + 1} bytes, {expected}"),
@@ -82,14 +82,14 @@ def batch() -> dict:
 
 def main() -> None:
     content = {
-        "version": 2,
+        "version": 3,
         "update": UPDATE,
         "scores": SCORES,
         "uploads": [uploads(program) for program in ("assisted", "scalar-first", "faithful")],
         "refused": refused(),
         "batch": batch(),
     }
-    (FOLDER / "wire-2.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    (FOLDER / "wire-3.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

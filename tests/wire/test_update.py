@@ -12,17 +12,15 @@ from orchestrator.mpc.prg import Prg
 from orchestrator.wire.update import CARRIERS
 
 BYTES = {"assisted": lambda n: 8 * (n + 1), "scalar-first": lambda n: 8, "faithful": lambda n: 16}
-"""Of an element, in all fields; that `assisted` sends M twice is the upload's."""
+"""Of an element, in all fields."""
 
 
 def both(program, update, n, seeds):
     """Each server's part, expanded from its seed and what was sent to it; and the fields."""
     carrier, d = CARRIERS[program], len(update)
     fields = carrier.split(update, n, *map(Prg, seeds))
-    common, last = carrier.common(d), carrier.last(d, n)
-    assert {name: len(value) for name, value in fields.items()} == common | last
-    sent = [{name: fields[name] for name in common}, fields]
-    return [carrier.expand(sent[k], d, n, Prg(seeds[k]), k == 0) for k in range(2)], fields
+    assert {name: len(value) for name, value in fields.items()} == carrier.fields(d, n)
+    return [carrier.expand([{}, fields][k], d, n, Prg(seeds[k]), k == 0) for k in range(2)], fields
 
 
 elements = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=5)
@@ -35,8 +33,7 @@ def test_parts_add_up_to_the_update(program, values, seeds):
     update = np.array(values).astype(np.uint64)
     (first, second), fields = both(program, update, 1, seeds)
     if program == "assisted":
-        total = first.masked - (first.mask + second.mask)
-        np.testing.assert_array_equal(first.masked, second.masked)
+        total = first.share + second.share
     elif program == "scalar-first":
         total = first + second
     else:
@@ -49,6 +46,6 @@ def test_parts_add_up_to_the_update(program, values, seeds):
 def test_the_correlation_is_one_product_for_each_factor(values, seeds, n):
     update = np.array(values).astype(np.uint64)
     (first, second), fields = both("assisted", update, n, seeds)
-    mask, factor_masks = first.mask + second.mask, first.factor_masks + second.factor_masks
-    np.testing.assert_array_equal(first.products + second.products, factor_masks[:, None] * mask)
+    factor_masks = first.factor_masks + second.factor_masks
+    np.testing.assert_array_equal(first.products + second.products, factor_masks[:, None] * update)
     assert sum(map(len, fields.values())) == BYTES["assisted"](n) * len(update)
