@@ -77,8 +77,8 @@ async def aggregate(
     Error: `VectorFormat.error_bound`, with `Similarity.error_ulp` under FED-PUB.
     Leakage: none; whatever is opened is masked.
 
-    Who gets both shares of an output learns their sum alone. Server 0's share holds -<a_ij Delta_j>_0 of every client j:
-    output of a generator that client j seeded for this upload, each element used in this one sum. It is uniform to
+    Who gets both shares of an output learns their sum alone. Server 0's share holds -<a_ij Delta_j>_0 of every client
+    j: output of a generator that client j seeded for this upload, each element used in this one sum. It is uniform to
     whoever has not all of the seeds, and server 1's share is the sum minus it. A client i that gets the shares of its
     own model lacks the seeds of the others; where it is the only client the model is its own upload. So is what several
     clients together see, as every model has elements of its own of every other client's generator.

@@ -10,8 +10,7 @@ scalar with one opened ring element, whatever d is (client-aided model of Secure
 
     a uniform in Z_2^64;  <Delta>, <a>, <a * Delta> shared.  With e = s - a opened,  <s Delta> = e <Delta> + <a Delta>.
 
-e shows nothing of s: a is uniform, and its share at the other server is independent of all that a server holds. A beaver
-triple would mask Delta too, by a vector that both servers see it under; here the client knows Delta, and need not.
+e shows nothing of s: a is uniform, and its share at the other server is independent of all that a server holds.
 
 Under a personal rule the update meets q secret scalars s_i, one for each client's model. It then comes with q scalars
 a_i, independent ones: the e_i = s_i - a_i are opened, and with one a for all of them would show how the s_i differ.
