@@ -27,6 +27,7 @@ __all__ = [
     "factors",
     "own_exponential_error_ulp",
     "score_names",
+    "score_widths",
     "weights_and_clip",
 ]
 
@@ -45,6 +46,8 @@ class RoundParameters:
             weights sum to one over whoever takes part.
         embedding: length of FED-PUB's functional embeddings.
         similarity: tau of FED-PUB's softmax; twice it is at most `arithmetic.CLAMP`.
+        bound: where clients are not trusted, C: they shorten their updates to it themselves, and the servers check that
+            (`verification`). None where clients are trusted.
     """
 
     rule: str
@@ -56,6 +59,7 @@ class RoundParameters:
     expected: int | None = None
     embedding: int = 0
     similarity: float = 3.0
+    bound: float | None = None
 
     @property
     def personal(self) -> bool:
@@ -196,6 +200,20 @@ def score_names(parameters: RoundParameters) -> list[str]:
     ranges = RULES[parameters.rule].ranges(parameters)
     names = [name for name, limits in ranges.items() for _ in range(limits.size)]
     return names if parameters.ratio_max is None else [*names, "ratio"]
+
+
+def score_widths(parameters: RoundParameters) -> tuple[int, ...]:
+    """With how many bits each of `score_names` is shared where clients are not trusted, the first one 2^-32.
+
+    Whatever the bits are is a score in [0, W], for W a power of two from 2^-31 on. Raises ValueError for another range.
+    """
+    widths = []
+    for limits in RULES[parameters.rule].ranges(parameters).values():
+        fraction, exponent = math.frexp(limits.high)
+        if limits.low != 0.0 or fraction != 0.5 or exponent < -30:
+            raise ValueError(f"a score in [{limits.low:g}, {limits.high:g}] is no number of so many bits")
+        widths += [31 + exponent] * limits.size
+    return tuple(widths)
 
 
 async def weights_and_clip(

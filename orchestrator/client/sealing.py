@@ -56,10 +56,13 @@ class SealingEncoder:
         encoded, named = admit(self.vectors, self.parameters, update, place, confine=self.confine)
         values = [float(value) for score in named.values() for value in np.ravel(score)]
         if self.clip_norm is not None:
-            length = self.vectors.norm(encoded)
-            values.append(length / self.clip_norm)
-            if self.counted:  # at `COUNT_BITS`, at which the servers add these up
-                values.append(math.ldexp(length <= self.clip_norm, COUNT_BITS - SCALAR_BITS))
+            length, bit = self.vectors.norm(encoded), COUNT_BITS  # at which the servers add these up
+            if self.parameters.bound is None:
+                values.append(length / self.clip_norm)
+            else:
+                encoded, bit = self.vectors.shorten_update(encoded, self.parameters.bound), 0
+            if self.counted:
+                values.append(math.ldexp(length <= self.clip_norm, bit - SCALAR_BITS))
         headers = [place.header(self.run, server) for server in (0, 1)]
         counted = self.counted and self.clip_norm is not None
         layout = Layout.of_round(self.parameters, self.program, len(encoded), counted)

@@ -179,6 +179,11 @@ class FederationConfig(Section):
         description="poisson: every client with probability cohort / clients.count, so cohorts vary in size; cyclic: "
         "all clients in turn, in an order drawn once",
     )
+    clients: Literal["trusted", "untrusted"] = Field(
+        "trusted",
+        description="untrusted: the servers check on shares that every update is at most privacy.clip_norm long (or "
+        "what sharing.integer_bits allows) and every score in its range, and leave out who lies",
+    )
     min_cohort: int | None = Field(
         None,
         ge=0,

@@ -16,6 +16,7 @@ from typing import Literal
 
 from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RULES, RoundParameters
+from mpc_programs.verification import LEAST_BOUND
 from orchestrator.config import Config
 from orchestrator.coordinator.evaluation_sum import noisy_evaluation
 from orchestrator.errors import ConfigError
@@ -397,18 +398,40 @@ def _parameters(config: Config, vectors: VectorFormat) -> RoundParameters | None
         )
     if RULES[rule].personal:
         _check_personal(config)
+    untrusted = config.federation.clients == "untrusted"
     fixed = config.federation.sampling == "poisson" and config.privacy.sensitivity == "bounded_weights"
     fixed = fixed and not RULES[rule].personal
     parameters = RoundParameters(
         rule=rule,
         cohort=config.federation.cohort,
-        ratio_max=None if clip_norm is None else vectors.limit / clip_norm,
+        ratio_max=None if clip_norm is None or untrusted else vectors.limit / clip_norm,
         expected=config.federation.cohort if fixed else None,
         **config.method.rule_parameters(config.model),
     )
+    if untrusted:
+        parameters = _verified(config, parameters, vectors)
     if parameters.expected is not None:
         bounds_of(parameters).own(parameters)  # names the setting that a fixed denominator cannot be computed with
     return parameters
+
+
+def _verified(config: Config, parameters: RoundParameters, vectors: VectorFormat) -> RoundParameters:
+    """The same with a bound that the servers check. Raises ConfigError, naming what cannot be checked."""
+    wrong = {
+        f"engine.name = {config.engine.name}": config.engine.name not in ("embedded", "plaintext"),
+        f"engine.program = {config.engine.program}": config.engine.program != "assisted",
+        f"method.name = {config.method.name}": parameters.personal,
+    }
+    if found := [setting for setting, is_set in wrong.items() if is_set]:
+        raise ConfigError(f"federation.clients = untrusted: nothing is checked with {', '.join(found)}")
+    bound = vectors.limit if config.privacy.clip_norm is None else config.privacy.clip_norm
+    if math.ldexp(bound, vectors.update_bits) < LEAST_BOUND:
+        raise ConfigError(
+            f"federation.clients = untrusted: privacy.clip_norm = {bound:g} has too few steps of "
+            f"2^-sharing.update_bits to be checked; expected at least {math.ldexp(LEAST_BOUND, -vectors.update_bits):g}"
+        )
+    highest = 2.0 ** math.ceil(math.log2(parameters.fairness_max))  # scores are shared as so many bits
+    return replace(parameters, bound=bound, fairness_max=highest)
 
 
 def _check_personal(config: Config) -> None:

@@ -46,8 +46,15 @@ def sum_plan(described: SecureSum, clients: int, run: RoundPlan) -> RoundPlan:
     weight_bits = min(SCALAR_BITS, (63 - integer_bits) // 2)  # updates are rounded to about as much as factors are
     update_bits = 63 - weight_bits - integer_bits
     vectors = VectorFormat(update_bits, weight_bits, integer_bits)
+    untrusted = run.parameters is not None and run.parameters.bound is not None
     plan = RoundPlan(
-        parameters=RoundParameters("fedavg", summands, ratio_max=vectors.limit, expected=1),
+        parameters=RoundParameters(
+            "fedavg",
+            summands,
+            ratio_max=None if untrusted else vectors.limit,
+            expected=1,
+            bound=1.0 if untrusted else None,
+        ),
         vectors=vectors,
         clip_norm=1.0,
         noise=Noise(sigma, run.noise.servers, "bounded_weights", accountant=None),

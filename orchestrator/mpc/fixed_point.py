@@ -145,6 +145,14 @@ class VectorFormat:
         # Towards zero: rounding to nearest could make it longer again.
         return np.trunc(np.ldexp(shortened, self.update_bits)).astype(np.int64).view(np.uint64)
 
+    def shorten_update(self, update: np.ndarray, longest: float) -> np.ndarray:
+        """An encoded update of norm `longest` at most: as it is, or scaled and rounded towards zero."""
+        norm = self.norm(update)
+        if norm <= longest:
+            return update
+        scale = (1.0 - 2.0**-40) * longest / norm  # far below what rounding shortens, above what float64 errs by
+        return np.trunc(update.view(np.int64).astype(np.float64) * scale).astype(np.int64).view(np.uint64)
+
     def decode_update(self, update: np.ndarray) -> np.ndarray:
         """Inverse of `encode_update`; float64 (d,)."""
         return np.ldexp(update.view(np.int64).astype(np.float64), -self.update_bits)

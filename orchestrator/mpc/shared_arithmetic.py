@@ -19,7 +19,7 @@ import numpy as np
 from orchestrator.mpc.fixed_point import SCALAR_BITS
 from orchestrator.mpc.offline.correlations import Source
 from orchestrator.mpc.openings import open_bits, open_scalars
-from orchestrator.mpc.ring import MASK128, pack_bits, reduce64, truncate, unpack_bits
+from orchestrator.mpc.ring import MASK128, pack_bits, truncate, unpack_bits
 from orchestrator.mpc.shares import BitShare, ScalarShare, encode_public
 
 __all__ = ["SharedArithmetic"]
@@ -27,10 +27,6 @@ __all__ = ["SharedArithmetic"]
 _Share = TypeVar("_Share", ScalarShare, BitShare)
 
 _WORD = 64
-
-_PLANES = [int(f"{slot:06b}"[::-1], 2) - 1 for slot in range(_WORD)]
-"""The bits of a word in the order in which `SharedArithmetic.less` holds them; the first is -1, the sign."""
-
 
 _EXTRA_BITS = 9
 """At most so many more for small public factors: products of at most 1 in size then stay below 2^74."""
@@ -149,25 +145,32 @@ class SharedArithmetic:
         return [ck + dk * yk + ek * ak for ck, dk, yk, ek, ak in zip(c, d, y, e, a, strict=True)]
 
     async def less(self, x: ScalarShare, y: ScalarShare | float | Sequence[float]) -> BitShare:
-        """Bits [x < y]: the sign of x - y, from a boolean adder on the two servers' shares.
+        """Bits [x < y]: the sign of x - y.
 
-        Inputs: |x - y| < 2^31 at f = 32 bits, so that the difference fits Z_2^64. Output: XOR-shared bits; exact.
-        Rounds: 7. Bytes: about 48 n from each server. Leakage: none; only masked bits are opened.
+        Inputs: |x - y| < 2^31 at f = 32 bits, so that the difference fits Z_2^64. Otherwise as `negative`.
+        """
+        return await self.negative(x - y, _WORD)
+
+    async def negative(self, x: ScalarShare, width: int) -> BitShare:
+        """Bits [x < 0], x signed and of `width` bits, from a boolean adder on the two servers' shares.
+
+        Inputs: x in [-2^(w-1), 2^(w-1)) in units, w = 64 or 128. Output: XOR-shared bits; exact.
+        Rounds: 7 or 8. Bytes: about 48 n or 96 n from each server. Leakage: none; only masked bits are opened.
         Source: parallel-prefix carry (Sklansky, 1960) as in GMW-style adders, e.g. Demmler et al., NDSS 2015 (ABY).
 
-        The adder has 64 positions: position 0 is the carry into bit 0, which is none, and position i + 1 stands for bit
+        The adder has w positions: position 0 is the carry into bit 0, which is none, and position i + 1 stands for bit
         i. An integer holds one position of all n elements after the other, in the order of their numbers read
         backwards in binary. The even positions are then its low half and the odd ones its high half, and so again
         once neighbours have been combined.
         """
         n = len(x)
-        planes = _transpose(reduce64((x - y).values))
+        planes = _transpose(x.values, width)
         signs, own = planes & (1 << n) - 1, planes >> n
         mine, theirs = (own, 0) if self.owner == 0 else (0, own)
-        count = (_WORD - 1) * n  # what is carried out of the sign leaves the ring
+        count = (width - 1) * n  # what is carried out of the sign leaves the ring
         generate = (await self.and_(self._bits(mine, count), self._bits(theirs, count))).bits << n
         propagate = own << n
-        half = _WORD // 2 * n
+        half = width // 2 * n
         while half > n:
             low = (1 << half) - 1
             upper, lower = propagate >> half, generate & low | (propagate & low) << half
@@ -228,7 +231,16 @@ def _encode_affine(constant: float, *factors: float) -> tuple[int, int, int, tup
     return bits, units, rest, tuple([encode_public(factor, bits) for factor in factors])
 
 
-def _transpose(words: np.ndarray) -> int:
-    """The bits of n words of 64, `_PLANES` after each other, in one integer; words: uint64, shape (n,)."""
-    bits = np.unpackbits(words.astype("<u8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little")
-    return pack_bits(bits.T[_PLANES])
+@lru_cache(maxsize=2)
+def _planes(width: int) -> list[int]:
+    """The bits of a word in the order in which `SharedArithmetic.negative` holds them; the first is -1, the sign."""
+    digits = width.bit_length() - 1
+    return [int(f"{slot:0{digits}b}"[::-1], 2) - 1 for slot in range(width)]
+
+
+def _transpose(values: Sequence[int], width: int) -> int:
+    """The lowest bits of n numbers, `_planes` after each other, in one integer."""
+    mask, size = (1 << width) - 1, width // 8
+    words = np.frombuffer(b"".join([(value & mask).to_bytes(size, "little") for value in values]), dtype=np.uint8)
+    bits = np.unpackbits(words.reshape(-1, size), axis=1, bitorder="little")
+    return pack_bits(bits.T[_planes(width)])

@@ -63,6 +63,15 @@ class Present:
     start: VectorShare = field(repr=False)
 
 
+@dataclass
+class Checks:
+    """What checking a round's uploads cost, of one side."""
+
+    seconds: float = 0.0
+    bytes: int = 0
+    exchanges: int = 0
+
+
 class Server(ABC):
     """What every engine's server does: envelopes, agreement with the other server, noise. Engines add the computing.
 
@@ -73,6 +82,8 @@ class Server(ABC):
     """
 
     sources: tuple[str, ...] = ()
+    verifies = False
+    """Whether an engine's servers can check uploads of clients that are not trusted."""
 
     def __init__(self, index: int, keypair: Keypair, coordinator: Channel, position: Position) -> None:
         self.index = index
@@ -126,7 +137,9 @@ class Server(ABC):
             self._noise.fill((order.round, self._announced.noise_stddev, self._announced.count_stddev or 0.0))
 
     def _checked(self, announcement: Announcement) -> Announcement:
-        """The same, if its noise can be held."""
+        """The same, if its noise can be held, and what it asks to check can be checked."""
+        if announcement.parameters.bound is not None and not self.verifies:
+            raise self._coordinator.error(DisagreementError, "asked to check clients, which this engine does not")
         try:
             self._vectors.check_noise(announcement.noise_stddev)
         except ConfigError as error:
@@ -155,7 +168,8 @@ class Server(ABC):
     def _begin(self) -> None:
         """Wait for the uploads of a round."""
         self._round: int | None = None
-        self._reception = Reception(self.index, self._keypair)
+        self._reception = Reception(self.index, self._keypair, self._witnessed)
+        self._checks = Checks()
         self._uploads: dict[int, Upload] = {}
         self._start = self._model
         if self._parameters.personal:
@@ -199,8 +213,18 @@ class Server(ABC):
             agreed = self._reception.settle(number, places, self._peer)
         except ValueError as error:
             raise self._coordinator.error(DisagreementError, str(error)) from None
+        if agreed and self._parameters.bound is not None:
+            agreed = self._verify(number, agreed)
         for slot, upload in agreed.items():
             self._start, self._uploads[slot] = absorb(self._start, upload)
+
+    def _witnessed(self, upload: Upload) -> Upload:
+        """An upload that came, with what is checked of it, where clients are not trusted."""
+        return upload
+
+    def _verify(self, number: int, agreed: dict[int, Upload]) -> dict[int, Upload]:
+        """Those of the uploads, by slot, that are what they have to be; `Reception.refused` says why others are not."""
+        raise NotImplementedError("an engine whose `verifies` is true has it")
 
     def aggregate(self, order: Aggregate) -> dict[str, Any]:
         """One round; returns the reply for the coordinator: the noisy shares, or the answers, and what they cost.
@@ -225,6 +249,9 @@ class Server(ABC):
             reply["answers"] = self._answers(number, present, result, cost)
         else:
             reply |= self._release(number, result, count, cost)
+        cost["online_seconds"] += self._checks.seconds
+        cost["online_bytes"] += self._checks.bytes
+        cost["rounds"] += self._checks.exchanges
         self._end(number)
         return {**reply, **cost}
 

@@ -10,7 +10,7 @@ What a server learns: which uploads the other one refused, and hashes of what it
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgpack
 
@@ -44,9 +44,15 @@ class Reception:
         refused: by slot, why the client is left out; known to be so at both servers once the slot is settled.
     """
 
-    def __init__(self, index: int, keypair: Keypair) -> None:
-        """Args: index: of this server; keypair: the one that uploads are sealed to."""
-        self._index, self._keypair = index, keypair
+    def __init__(
+        self, index: int, keypair: Keypair, witnessed: Callable[[Upload], Upload] = lambda upload: upload
+    ) -> None:
+        """Args:
+        index: of this server.
+        keypair: the one that uploads are sealed to.
+        witnessed: adds `Upload.witness`, where it is needed.
+        """
+        self._index, self._keypair, self._witnessed = index, keypair, witnessed
         self._clients: dict[int, int] = {}  # by slot, whose upload came first, or was asked about
         self._waiting: dict[int, Upload] = {}
         self._settled: set[int] = set()
@@ -66,7 +72,7 @@ class Reception:
             upload = unpack_upload(self._keypair.open(envelope), header, layout)
             if layout.answered:
                 check_reply_key(upload.reply_key)
-            self._waiting[slot] = upload
+            self._waiting[slot] = self._witnessed(upload)
         except ValueError as error:
             self.refused[slot] = str(error)
 

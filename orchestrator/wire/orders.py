@@ -180,6 +180,10 @@ def _check(announcement: Announcement, name: str) -> None:
         raise ValueError(f"gave the order '{name}' with a size above {_LARGEST_SIZE}")
     if min(scales) <= 0 or min(announcement.noise_stddev, count_stddev or 0.0) < 0:
         raise ValueError(f"gave the order '{name}' with a scale or noise that is negative, or a scale of 0")
+    if parameters.bound is not None and (
+        parameters.bound <= 0 or parameters.ratio_max is not None or parameters.personal
+    ):
+        raise ValueError(f"gave the order '{name}' with a bound for clients that nothing can be checked with")
     if parameters.personal and (announcement.noise_stddev or (count_stddev, parameters.ratio_max) != (None, None)):
         raise ValueError(f"gave the order '{name}' with clipping or noise for a personal rule")
 

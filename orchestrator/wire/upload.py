@@ -31,10 +31,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpc_programs.rules import RoundParameters, score_names
+from mpc_programs.rules import RoundParameters, score_names, score_widths
 from orchestrator.mpc.fixed_point import encode_scalars
 from orchestrator.mpc.prg import SEED_BYTES, Prg, fresh_seed
-from orchestrator.mpc.ring import from_bytes128
+from orchestrator.mpc.ring import from_bytes128, pack_bits
 from orchestrator.wire.envelope import SEAL_BYTES
 from orchestrator.wire.message import Header, message_bytes, pack, unpack
 from orchestrator.wire.update import CARRIERS, Correlated, complement
@@ -63,6 +63,8 @@ class Layout:
             then the bit that is counted, where there is one.
         factors: n, how many secret scalars the update meets; more than one with "assisted" only.
         answered: whether the upload brings a reply key.
+        widths: with how many bits each of the k scalars is shared, where clients are not trusted; empty where they are,
+            and scalars are shared in Z_2^128.
     """
 
     program: str
@@ -70,12 +72,14 @@ class Layout:
     scores: int
     factors: int = 1
     answered: bool = False
+    widths: tuple[int, ...] = ()
 
     @classmethod
     def of_round(cls, parameters: RoundParameters, program: str, length: int, counted: bool) -> Layout:
         """For the parameters of a round. Args: length: d; counted: whether norms within the clip bound are counted."""
         scores = len(score_names(parameters)) + counted
-        return cls(program, length, scores, parameters.models, parameters.personal)
+        widths = () if parameters.bound is None else (*score_widths(parameters), *[1] * counted)
+        return cls(program, length, scores, parameters.models, parameters.personal, widths)
 
     def fields(self, server: int) -> dict[str, int]:
         """The length of each field of one server's upload, bytes, in their order."""
@@ -84,7 +88,7 @@ class Layout:
             lengths["reply_key"] = KEY_BYTES
         if server == 1:
             lengths |= CARRIERS[self.program].fields(self.parameters, self.factors)
-            lengths["scalars"] = 16 * self.scores
+            lengths["scalars"] = (sum(self.widths) + 7) // 8 if self.widths else 16 * self.scores
         return lengths
 
     def envelope_bytes(self, server: int) -> int:
@@ -102,12 +106,17 @@ class Upload:
             "scalar-first", a list in Z_2^128 for "faithful".
         digest: SHA-256 of what both servers must hold alike.
         reply_key: the public key that an answer is sealed to; empty where none is expected.
+        bits: where clients are not trusted, the XOR share of the scores' bits, in one integer; `scalars` is then empty
+            until the servers have made numbers of them.
+        witness: of such an upload, random rows times its share of Delta, and of a * Delta; uint64, each (rows,).
     """
 
     scalars: list[int] = field(repr=False)
     update: Correlated | np.ndarray | list[int] = field(repr=False)
     digest: bytes = field(default=b"", repr=False)
     reply_key: bytes = field(default=b"", repr=False)
+    bits: int = field(default=0, repr=False)
+    witness: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
 
 
 def share_update(
@@ -130,7 +139,10 @@ def share_update(
     tag, prg = secrets.token_bytes(TAG_BYTES), Prg(seeds[0])
     parts = CARRIERS[layout.program].split(update, layout.factors, prg, Prg(seeds[1]))
     # After the update's elements: both ends read the stream in one order.
-    parts["scalars"] = complement(encode_scalars(scores), prg.ring128(k))
+    if layout.widths:
+        parts["scalars"] = _masked_bits(scores, layout, prg).to_bytes((sum(layout.widths) + 7) // 8, "little")
+    else:
+        parts["scalars"] = complement(encode_scalars(scores), prg.ring128(k))
     packed = []
     for server, header in enumerate(headers):
         content = {"tag": tag, "seed": seeds[server], "reply_key": reply_key, **parts}
@@ -151,5 +163,20 @@ def unpack_upload(data: bytes, expected: Header, layout: Layout) -> Upload:
     for name in _COMMON:
         digest.update(parts.get(name, b""))
     update = CARRIERS[layout.program].expand(parts, layout.parameters, layout.factors, prg, first)
-    scalars = prg.ring128(k) if first else from_bytes128(parts["scalars"])
-    return Upload(scalars, update, digest.digest(), bytes(parts.get("reply_key", b"")))
+    scalars: list[int] = []
+    bits = 0
+    if layout.widths:
+        total = sum(layout.widths)
+        bits = pack_bits(prg.bits(total)) if first else int.from_bytes(parts["scalars"], "little") & (1 << total) - 1
+    else:
+        scalars = prg.ring128(k) if first else from_bytes128(parts["scalars"])
+    return Upload(scalars, update, digest.digest(), bytes(parts.get("reply_key", b"")), bits)
+
+
+def _masked_bits(scores: Sequence[float], layout: Layout, prg: Prg) -> int:
+    """Server 1's share of the scores' bits, in units of 2^-32; the upper end of a range is one unit less."""
+    bits = place = 0
+    for score, width in zip(scores, layout.widths, strict=True):
+        bits |= min(encode_scalars([score])[0], (1 << width) - 1) << place
+        place += width
+    return bits ^ pack_bits(prg.bits(place))
