@@ -31,6 +31,7 @@ import numpy as np
 
 from mpc_programs.arithmetic import EXP_MAX
 from mpc_programs.rules import RULES, RoundParameters, own_exponential_error_ulp
+from mpc_programs.verification import KAPPA
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat, clip_error
 
@@ -74,7 +75,9 @@ def l2_sensitivity(
     Raises:
         ConfigError: the rule has no bound with these settings, naming the one at fault.
     """
-    q, limit = parameters.cohort, vectors.limit
+    q, limit, others = parameters.cohort, vectors.limit, 1.0
+    if parameters.bound is not None:  # of others some may lie: theirs are up to so much longer (docs/privacy.md, (12))
+        limit, others = max(limit, KAPPA * clip_norm), KAPPA
     cut = 2.0**-vectors.weight_bits if vectors.weight_bits < SCALAR_BITS else 0.0
     if mode == "bounded_weights" and (sampler == "poisson") != (parameters.expected is not None):
         raise ValueError("Expected fixed denominators exactly for Poisson cohorts with bounded weights.")
@@ -83,10 +86,12 @@ def l2_sensitivity(
         # A rule that declares nothing has the noise of weights that sum to one, and nothing is claimed for it.
         total = BOUNDS[parameters.rule].total if parameters.rule in BOUNDS else 1.0
         exact = 2.0 * total if mode == "worst_case" else bounds_of(parameters).replaced(parameters, least)
+        if parameters.rule not in BOUNDS or BOUNDS[parameters.rule].coupled:
+            exact *= others
         # Every weight depends on every client, so in both worlds all q factors have errors of their own.
         # docs/privacy.md, (8): the weights' errors meet clipped updates, those of clip factors and products any.
         most = largest_cohort or q
-        errors = clip_norm * 2 * weights_error(parameters, most)
+        errors = others * clip_norm * 2 * weights_error(parameters, most)
         return clip_norm * exact + errors + limit * 2 * (clip_error(most, total) + most * cut)
     # Here a client's factor depends on that client alone, so the others' errors cancel (docs/privacy.md, (9)).
     largest, error = bounds_of(parameters).own(parameters)
