@@ -20,6 +20,7 @@ import numpy as np
 
 import orchestrator.errors as errors
 from mpc_programs.programs import PROGRAMS
+from mpc_programs.verification import LARGEST_REACH
 from orchestrator.client.opening import OpeningDecoder
 from orchestrator.client.sealing import SealingEncoder
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
@@ -120,6 +121,12 @@ class TwoServerEngine(Engine):
         with the processes that held them, and envelopes sealed for the old ones fit nowhere.
         """
         self.close()
+        bound = self._parameters.bound
+        if bound is not None and math.ldexp(bound, self._vectors.update_bits) * len(parameters) >= LARGEST_REACH:
+            raise ConfigError(
+                f"federation.clients = untrusted: nothing is proven for {len(parameters)} parameters with "
+                f"sharing.update_bits = {self._vectors.update_bits}; lower these bits or privacy.clip_norm"
+            )
         self._position = Position("start", 0)
         self._prepared = 0
         self._announced = self._announcement(self._parameters.cohort, self._usual)

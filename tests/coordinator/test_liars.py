@@ -189,6 +189,14 @@ def test_what_cannot_be_checked_is_refused_by_name(overrides, said):
         RoundPlan.of(load_config(overrides=["federation.clients=untrusted", *overrides]))
 
 
+def test_a_model_too_large_for_the_proof_is_refused():
+    vectors = VectorFormat(48, 8, 6)
+    options = {"clip_norm": 60.0, "timeout_sec": 30.0}
+    engine = engine_of(EmbeddedEngine, replace(PARAMETERS, bound=60.0), vectors, **options)
+    with engine, pytest.raises(ConfigError, match=r"for 40 parameters with sharing.update_bits = 48"):
+        engine.start(np.zeros(40))
+
+
 def test_the_bound_is_the_clip_norm_or_what_the_format_holds_and_noise_counts_on_liars_of_kappa():
     plain, noisy = "privacy.clip_norm=null", "privacy={clip_norm: 2, noise_multiplier: 1, sensitivity: bounded_weights}"
     untrusted = ["federation.clients=untrusted", "evaluation.exact_beside_noise=true"]
