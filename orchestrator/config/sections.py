@@ -233,7 +233,8 @@ class PrivacyConfig(Section):
         ge=1,
         le=256,
         description="with sampling: cyclic noise takes back a part of what it added in so many rounds less one; 1: "
-        "every round's noise is its own; null: as many as lie between a client's turns",
+        "every round's noise is its own, as without cyclic and with clip: quantile; null: as many as lie between a "
+        "client's turns, at most 64",
     )
     accountant: Literal["tightest", "rdp", "pld", "paper"] | None = Field(
         "tightest",

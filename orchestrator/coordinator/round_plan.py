@@ -21,7 +21,7 @@ from orchestrator.config import Config
 from orchestrator.coordinator.evaluation_sum import noisy_evaluation
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE, VectorFormat, clip_error
-from orchestrator.privacy.bands import MOST_BANDS, ROUNDING, column_norm, growth, optimal_bands
+from orchestrator.privacy.bands import ROUNDING, column_norm, growth, optimal_bands
 from orchestrator.privacy.plan import NoisySum, PrivacyPlan, server_stddev
 from orchestrator.privacy.quantile import COUNT_SENSITIVITY
 from orchestrator.privacy.sensitivity import BOUNDS, bounds_of, l2_sensitivity, weights_error
@@ -44,6 +44,9 @@ _SAMPLERS: dict[str, Literal["fixed", "poisson", "cyclic"]] = {
 
 _DROWNING = 0.75
 """Noise of both servers on the count, as a share of the cohort, beyond which an adaptive clip bound follows noise."""
+
+_USUAL_BANDS = 64
+"""A server keeps as many vectors; more lower the error little."""
 
 FINEST_NOISE_BITS = 40
 """Noise of an accounted run is at least this many bits above the ring's grid; docs/privacy.md says what that gives."""
@@ -204,7 +207,7 @@ class RoundPlan:
         """
         if self.parameters is None:
             return Terms()
-        self.vectors.check_noise(self._stddev * growth(self.bands))
+        self.vectors.check_noise(self._stddev * (2.0 * growth(self.bands) if self.bands else 1.0))
         if not self.adaptive:
             return Terms(self.clip_norm, self._stddev)
         if self.noise.multiplier == 0 or self.noise.count_multiplier is None:
@@ -370,7 +373,7 @@ def _bands(config: Config) -> tuple[int, ...]:
     if federation.sampling != "cyclic" or privacy.noise_multiplier == 0 or privacy.clip == "quantile":
         return ()
     between = config.clients.count // federation.cohort  # rounds from a client's turn to its next one, at least
-    return optimal_bands(federation.rounds, min(privacy.bands or MOST_BANDS, between, federation.rounds, MOST_BANDS))
+    return optimal_bands(federation.rounds, min(privacy.bands or _USUAL_BANDS, between, federation.rounds))
 
 
 def _min_cohort(config: Config) -> int:

@@ -17,6 +17,7 @@ from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import CohortError, ConfigError, RunError
+from orchestrator.methods.base import LocalUpdate
 from orchestrator.models import create_network
 from orchestrator.models.trained import load_model
 from orchestrator.privacy.bands import column_norm
@@ -86,6 +87,58 @@ def test_every_round_states_the_epsilon_so_far(tiny, tmp_path, sampling, sampler
     longer = {"fixed": 1.0, "poisson": 1.0, "cyclic": column_norm(RoundPlan.of(config).bands)}[sampler]
     assert report["bands"] == (2 if sampler == "cyclic" else 1)
     assert report["server_stddev"] == pytest.approx(2.0 * 2 * 0.5 * longer, rel=1e-4) and report["stopped"] is None
+
+
+def of_bands(*privacy: str, rounds: int = 4):
+    settings = [
+        "method.name=fedavg",
+        "clients.count=12",
+        f"federation={{sampling: cyclic, cohort: 4, rounds: {rounds}}}",
+    ]
+    usual = "clip_norm: 1, noise_multiplier: 2, sensitivity: bounded_weights"
+    return load_config(overrides=[*settings, f"privacy={{{', '.join(privacy) or usual}}}"])
+
+
+def test_the_plaintext_engine_simulates_bands_and_a_new_start_forgets_them():
+    d, plan = 20_000, RoundPlan.of(of_bands())
+    engine, cohort = PlaintextEngine(plan), [0, 1, 2, 3]
+
+    def play(number):
+        before = engine._model
+        for slot in range(4):
+            engine.submit(number, slot, slot, LocalUpdate(np.zeros(d), 0.0, {}))
+        return engine.aggregate(number, cohort).parameters - before
+
+    engine.start(np.zeros(d))
+    noises = [play(number) for number in (1, 2, 3)]
+    c = [1.0, *(band * 2.0**-24 for band in plan.bands)]
+    fresh = [sum(c[j] * noises[t - j] for j in range(t + 1)) for t in range(3)]
+    assert np.abs(np.corrcoef(fresh) - np.eye(3)).max() < 5 / d**0.5 and np.corrcoef(noises)[0, 1] < -0.3
+    engine.start(np.zeros(d))
+    again = play(1)
+    assert abs(np.std(again) / (2**0.5 * plan.terms.noise_stddev) - 1) < 5 / (2 * d) ** 0.5
+    assert abs(np.corrcoef(again, noises[2])[0, 1]) < 5 / d**0.5
+
+
+def test_bands_fit_the_format_twenty_times_and_go_with_one_clip_bound_alone():
+    of = "clip_norm: 1, sensitivity: bounded_weights, noise_multiplier: "
+    assert RoundPlan.of(of_bands(of + "3.1", rounds=100)).bands
+    with pytest.raises(ConfigError, match="10 of them do not fit"):
+        RoundPlan.of(of_bands(of + "3.3", rounds=100))
+    quantile = "clip_norm: 1, noise_multiplier: 2, clip: quantile, quantile: {bit_noise_multiplier: 2}"
+    assert RoundPlan.of(of_bands(quantile)).bands == ()
+
+
+def test_a_run_in_turns_goes_on_for_more_rounds_with_other_bands(tiny, tmp_path):
+    turns = "federation={sampling: cyclic, rounds: 2, cohort: 2}"
+    config = tiny(tmp_path, turns, NOISY + ", sensitivity: bounded_weights}", "method.name=fedavg")
+    folder, _ = run(config)
+    longer = config.changed(federation={"rounds": 4})
+    assert RoundPlan.of(longer).bands != RoundPlan.of(config).bands
+    train(longer, folder, resume=True)
+    plan = RoundPlan.of(longer).privacy
+    assert epsilons(folder) == [plan.epsilon(rounds) for rounds in (1, 2, 3, 4)]
+    assert privacy_report(folder, longer)["epsilon"] == plan.epsilon(4)
 
 
 def test_bands_whose_rounding_would_count_are_refused():

@@ -117,7 +117,10 @@ def test_noise_is_added_by_both_servers():
 
 
 def test_noise_with_bands_takes_back_what_it_added_and_hides_turns_alone():
-    """Through live servers: C times what the rounds added is fresh noise again; a turn too early ends the session."""
+    """Through live servers: C times what the rounds added is fresh noise again, also in a client's second turn.
+
+    A turn too early ends the session.
+    """
     d, clients = 3000, 12
     config = load_config(
         overrides=[
@@ -142,18 +145,18 @@ def test_noise_with_bands_takes_back_what_it_added_and_hides_turns_alone():
                 noisy.submit(number, slot, client, sealed)
             return noisy.aggregate(number, cohort)
 
-        for number in (1, 2, 3):
+        for number in (1, 2, 3, 4):
             cohort = sample_cohort(config.federation, clients, config.seed, number)
             models.append(play_with(number, cohort).parameters)
         with pytest.raises(DisagreementError, match="again after 2 releases, and the noise has 3 bands"):
-            play_with(4, sample_cohort(config.federation, clients, config.seed, 2))
+            play_with(5, sample_cohort(config.federation, clients, config.seed, 3))
     noises = np.diff(models, axis=0)
     c = [1.0, *(band * 2.0**-24 for band in plan.bands)]
-    fresh = [sum(c[j] * noises[t - j] for j in range(t + 1)) for t in range(3)]
+    fresh = [sum(c[j] * noises[t - j] for j in range(min(t + 1, 3))) for t in range(4)]
     expected = 2**0.5 * 2.0 * plan.sensitivity * np.linalg.norm(c)
     for values in fresh:
         assert abs(np.std(values) / expected - 1) < 5 / np.sqrt(2 * d)
-    assert np.abs(np.corrcoef(fresh) - np.eye(3)).max() < 5 / np.sqrt(d)
+    assert np.abs(np.corrcoef(fresh) - np.eye(4)).max() < 5 / np.sqrt(d)
     assert np.corrcoef(noises)[0, 1] < -0.3  # what the first round added, the second takes back
 
 

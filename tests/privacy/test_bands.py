@@ -40,6 +40,23 @@ def test_it_is_the_recursion_in_exact_integers(bands, fresh):
         assert int(found.view(np.int64)[0]) == expected[-1]
 
 
+def test_products_of_all_bands_stay_in_range():
+    bands, noise, expected = (
+        [2**BAND_BITS - 1] * (MOST_BANDS - 1),
+        BandedNoise([2**BAND_BITS - 1] * (MOST_BANDS - 1)),
+        [],
+    )
+    for z in np.random.default_rng(0).integers(-(2**50), 2**50, 400).tolist():
+        expected.append(z - taken_back(bands, expected[-MOST_BANDS:]))
+        assert int(noise.next(np.array([z]).view(np.uint64)).view(np.int64)[0]) == expected[-1]
+
+
+def test_noise_out_of_range_is_no_noise():
+    for z in (2**62, -(2**62), -(2**63)):
+        with pytest.raises(OverflowError):
+            BandedNoise([5]).next(np.array([z]).view(np.uint64))
+
+
 def test_without_bands_every_rounds_noise_is_its_own():
     noise, fresh = BandedNoise(()), np.array([1, 2**63], dtype=np.uint64)
     assert [noise.next(fresh) is fresh for _ in range(2)] == [True, True]
