@@ -30,7 +30,8 @@ class Row:
     Attributes:
         name: what distinguishes it.
         noise_multiplier: sigma; 0 without noise.
-        epsilon_paper: as the paper's accounting has it, which is not valid for fixed cohorts; None without noise.
+        epsilon_paper: as the paper's accounting has it, which is not valid for fixed cohorts; None without noise, and
+            where clients take turns, which it does not know.
         epsilon: by view, after the last round, a server's for a client in every round; None without noise.
         metrics: by name, of MA-20.
         nodes: by gap, those of group 0 and group 1 that it compares, the fewest over the seeds.
@@ -52,7 +53,7 @@ class Row:
         return cls(
             name=name,
             noise_multiplier=config.privacy.noise_multiplier,
-            epsilon_paper=None if plan is None else _as_the_paper(plan).epsilon(rounds),
+            epsilon_paper=None if plan is None or plan.sampler == "cyclic" else _as_the_paper(plan).epsilon(rounds),
             epsilon=None if plan is None else {view: plan.epsilon(rounds, view) for view in VIEWS},
             metrics={
                 metric: Spread.of([moving_average([record["val"][metric] for record in run])[-1] for run in runs])
