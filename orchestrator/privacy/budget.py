@@ -149,12 +149,16 @@ class Budget:
     ) -> float:
         """Args: left: of so many rounds at most, those that were repeated first; None: of all."""
         accountant, left = self.plan.new_accountant(), len(attempts) if left is None else left
+        rounds, total = 0, 0
         for times, count in sorted(Counter(attempts).items(), reverse=True):
-            accountant.compose(self.plan.release(view, times), min(left, count))
-            left -= min(left, count)
+            counted = min(left, count)
+            accountant.compose(self.plan.release(view, times), counted)
+            left, rounds = left - counted, rounds + times * counted
         for noisy in self.plan.sums:
-            accountant.compose(self.plan.sum_release(noisy, view), sums.get(noisy.name, 0))
-        return accountant.epsilon(self.plan.delta)
+            released = sums.get(noisy.name, 0)
+            accountant.compose(self.plan.sum_release(noisy, view), released)
+            total += released
+        return self.plan.stated(accountant, rounds, total)
 
     def _identity(self) -> dict[str, Any]:
         plan = self.plan

@@ -97,7 +97,7 @@ def test_what_pld_cannot_reach_is_refused_at_once(safegnn, sigma, rounds):
 @pytest.mark.parametrize("clients", ["100", "10000000000", "1000000000000"])
 def test_rdp_reaches_far(safegnn, sigma, clients):
     sampler = ["account", "--sampler", "fixed", "--clients", clients, "--cohort", "100", "--rounds", "1000000000"]
-    sampler += ["--accountant", "rdp"]
+    sampler += ["--accountant", "rdp", "--delta", "1e-2"]  # truncations on shares alone cost more than 1e-5
     status, out, _ = safegnn(*sampler, "--noise-multiplier", sigma, "--json")
     document = json.loads(out, parse_constant=pytest.fail)
     assert status == 0 and document["epsilon"] >= document["epsilon_per_round"] >= 0
