@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from orchestrator.cli.audit import audit
 from orchestrator.cli.bench import bench
 from orchestrator.cli.certificates import certs
 from orchestrator.cli.compare import compare
@@ -22,6 +23,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would print local variables, and those hold secrets
     help="Fair and private federated graph neural networks.",
 )
-for command in (train, predict, compare, account, reproduce, certs, bench, mpc, doctor):
+for command in (train, predict, compare, account, audit, reproduce, certs, bench, mpc, doctor):
     app.command()(command)
 app.add_typer(data_app, name="data")

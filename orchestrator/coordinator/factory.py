@@ -53,8 +53,12 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
     return EmbeddedEngine(plan, preprocessing=chosen.preprocessing, **session)
 
 
-def create_sum_engine(plan: RoundPlan, chosen: EngineConfig) -> Engine:
-    """The engine of a sum: plaintext where rounds are, else the embedded one, on ports that are free."""
+def create_sum_engine(plan: RoundPlan, chosen: EngineConfig, commands: dict[str, list[str]] | None = None) -> Engine:
+    """The engine of a sum: plaintext where rounds are, else the embedded one, on ports that are free.
+
+    Args:
+        commands: as in `create_engine`.
+    """
     if plan.engine == "plaintext":
         return PlaintextEngine(plan)
     return EmbeddedEngine(
@@ -63,6 +67,7 @@ def create_sum_engine(plan: RoundPlan, chosen: EngineConfig) -> Engine:
         startup_timeout_sec=chosen.startup_timeout_sec,
         timeout_sec=chosen.timeout_sec,
         certificates=chosen.certificates,
+        commands=commands,
     )
 
 
