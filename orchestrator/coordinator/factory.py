@@ -77,7 +77,14 @@ def refuse_uncovered(config: Config, plan: RoundPlan) -> None:
     Exact metrics of clients' nodes are releases; features that are scaled over everybody's nodes make every client's
     update depend on every client's data, and sensitivity is proven for updates that do not.
     """
-    if plan.parameters is None or plan.privacy is None or config.evaluation.exact_beside_noise:
+    counted = plan.parameters is not None and plan.privacy is not None
+    if config.privacy.ledger is not None:
+        if not counted:
+            why = plan.unproven if plan.parameters is not None and plan.noise.multiplier > 0 else "the run has no noise"
+            raise ConfigError(f"privacy.ledger: there is no epsilon that clients could keep account of: {why}")
+        if config.evaluation.exact_beside_noise:
+            raise ConfigError("privacy.ledger: evaluation.exact_beside_noise lets out what no ledger can count")
+    if not counted or config.evaluation.exact_beside_noise:
         return
     if config.data.scaling == "pooled":
         raise ConfigError(

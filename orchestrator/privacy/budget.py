@@ -16,6 +16,7 @@ from dataclasses import astuple
 from typing import Any
 
 from orchestrator.errors import RunError
+from orchestrator.privacy.accountant import Accountant
 from orchestrator.privacy.plan import PrivacyPlan, View
 
 __all__ = ["Budget"]
@@ -66,7 +67,7 @@ class Budget:
 
     def allows(self, round: int) -> bool:
         """Whether the round can be released within the limit."""
-        return self.next_epsilon(round) <= self.limit
+        return self.limit == math.inf or self.next_epsilon(round) <= self.limit
 
     def charge(self, round: int) -> None:
         """Count one release of a round, before it is made.
@@ -95,7 +96,7 @@ class Budget:
         if not self.covers(name):
             raise RunError(f"the sum '{name}' cannot be released: no epsilon counts it")
         sums = self._with(name)
-        if (epsilon := self._epsilon(self._attempts, sums)) > self.limit:
+        if self.limit < math.inf and (epsilon := self._epsilon(self._attempts, sums)) > self.limit:
             raise RunError(
                 f"the sum '{name}' would bring epsilon from {self.epsilon:.4g} to {epsilon:.4g} (delta "
                 f"{self.plan.delta:g}), beyond privacy.epsilon_budget = {self.limit:g}"
@@ -144,11 +145,25 @@ class Budget:
         """How often each sum has been released with one more release of these."""
         return {**self._sums, **{name: self._sums.get(name, 0) + 1 for name in names}}
 
+    def compose(self, accountant: Accountant, view: View, participations: int | None = None) -> float:
+        """Tell an accountant all that was charged, for a view as in `seen_by`.
+
+        Returns the probability that any truncation in it went wrong (`PrivacyPlan.failing`).
+        """
+        left = participations if view == "server" and participations is not None else self.last
+        return self.plan.failing(*self._tell(accountant, self._attempts, self._sums, view, left))
+
     def _epsilon(
         self, attempts: Sequence[int], sums: Mapping[str, int], view: View = "outsider", left: int | None = None
     ) -> float:
         """Args: left: of so many rounds at most, those that were repeated first; None: of all."""
         accountant, left = self.plan.new_accountant(), len(attempts) if left is None else left
+        return self.plan.stated(accountant, *self._tell(accountant, attempts, sums, view, left))
+
+    def _tell(
+        self, accountant: Accountant, attempts: Sequence[int], sums: Mapping[str, int], view: View, left: int
+    ) -> tuple[int, int]:
+        """Compose all releases; returns how many there were of rounds, and of sums over all clients."""
         rounds, total = 0, 0
         for times, count in sorted(Counter(attempts).items(), reverse=True):
             counted = min(left, count)
@@ -158,7 +173,7 @@ class Budget:
             released = sums.get(noisy.name, 0)
             accountant.compose(self.plan.sum_release(noisy, view), released)
             total += released
-        return self.plan.stated(accountant, rounds, total)
+        return rounds, total
 
     def _identity(self) -> dict[str, Any]:
         plan = self.plan
