@@ -121,7 +121,7 @@ def train(
             folder.drop_results()
             sizes, private = _sizes(graph, len(clients)), clients_config(config, seed)
             with ExitStack() as held:
-                account = Account(plan.privacy, fingerprint(seed, plan.digest), secrets.token_hex(8))
+                account = Account(plan.privacy, "" if budget is None else budget.run, secrets.token_hex(8))
                 pool = held.enter_context(ClientPool(clients, private, account=account))
                 engine = held.enter_context(engine or create_engine(config))
                 tables = _tables(config, plan, sizes, pool)

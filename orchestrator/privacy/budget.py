@@ -30,7 +30,7 @@ class Budget:
         limit: the largest epsilon that may be reached; None for no limit.
         run: tells apart runs that the plan does not; state of one is no state of another.
         """
-        self.plan, self._run = plan, run
+        self.plan, self.run = plan, run
         self.limit = math.inf if limit is None else limit
         self._attempts: list[int] = []
         """How often each round was released, from round 1 on."""
@@ -54,7 +54,7 @@ class Budget:
             participations: for a server, in how many rounds the client took part at most; None for all of them.
                 Rounds that were repeated are taken for ones in which it did.
         """
-        left = participations if view == "server" and participations is not None else self.last
+        left = participations if view == "server" else None
         return self._epsilon(self._attempts, self._sums, view, left)
 
     def next_epsilon(self, round: int) -> float:
@@ -150,21 +150,24 @@ class Budget:
 
         Returns the probability that any truncation in it went wrong (`PrivacyPlan.failing`).
         """
-        left = participations if view == "server" and participations is not None else self.last
+        left = participations if view == "server" else None
         return self.plan.failing(*self._tell(accountant, self._attempts, self._sums, view, left))
 
     def _epsilon(
         self, attempts: Sequence[int], sums: Mapping[str, int], view: View = "outsider", left: int | None = None
     ) -> float:
-        """Args: left: of so many rounds at most, those that were repeated first; None: of all."""
-        accountant, left = self.plan.new_accountant(), len(attempts) if left is None else left
+        accountant = self.plan.new_accountant()
         return self.plan.stated(accountant, *self._tell(accountant, attempts, sums, view, left))
 
     def _tell(
-        self, accountant: Accountant, attempts: Sequence[int], sums: Mapping[str, int], view: View, left: int
+        self, accountant: Accountant, attempts: Sequence[int], sums: Mapping[str, int], view: View, left: int | None
     ) -> tuple[int, int]:
-        """Compose all releases; returns how many there were of rounds, and of sums over all clients."""
-        rounds, total = 0, 0
+        """Compose all releases; returns how many there were of rounds, and of sums over all clients.
+
+        Args:
+            left: of so many rounds at most, those that were repeated first; None: of all.
+        """
+        rounds, total, left = 0, 0, len(attempts) if left is None else left
         for times, count in sorted(Counter(attempts).items(), reverse=True):
             counted = min(left, count)
             accountant.compose(self.plan.release(view, times), counted)
@@ -187,5 +190,5 @@ class Budget:
             "noise": plan.noise,
             "amplified": plan.amplified,
             "sums": [list(astuple(noisy)) for noisy in plan.sums],
-            "run": self._run,
+            "run": self.run,
         }

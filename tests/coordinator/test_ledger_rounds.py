@@ -113,6 +113,8 @@ def test_who_keeps_a_ledger_lets_out_nothing_that_no_epsilon_counts(kept):
     config = settings()
     graphs = client_graphs(load_graph(config.data, config.seed), config.clients, config.seed)
     with ClientPool(graphs, config, account=Account(PLAN, "run", "session")) as pool:
+        pool.train(1, [], np.zeros(1), plain_encoder, print)  # whoever is not in a round counts it
+        assert counted(path) == [([1], {})]
         with_plaintext = partial(pool.train, 1, [0], np.zeros(1), plain_encoder, print, plain_encoder)
         for ask in (with_plaintext, partial(pool.evaluate, 1, [0], None, False), partial(pool.models, 1, [0], None)):
             with pytest.raises(RunError, match="asked for what no epsilon counts"):
