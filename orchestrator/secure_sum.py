@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 
 from orchestrator.errors import ConfigError
 
-__all__ = ["SecureSum", "Sizes"]
+__all__ = ["EVALUATION", "SecureSum", "Sizes"]
+
+EVALUATION = "evaluation"
+"""Name of the sum of the clients' tables of counts."""
 
 _LEAST_NOISE, _MOST_NOISE = 1e-6, 1e6
 

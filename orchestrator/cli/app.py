@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import typer
 
+from orchestrator.cli.audit import audit
 from orchestrator.cli.bench import bench
 from orchestrator.cli.certificates import certs
 from orchestrator.cli.compare import compare
 from orchestrator.cli.data import data_app
+from orchestrator.cli.ledger import ledger
 from orchestrator.cli.mpspdz import doctor, mpc
 from orchestrator.cli.predict import predict
 from orchestrator.cli.privacy import account
@@ -22,6 +24,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would print local variables, and those hold secrets
     help="Fair and private federated graph neural networks.",
 )
-for command in (train, predict, compare, account, reproduce, certs, bench, mpc, doctor):
+for command in (train, predict, compare, account, ledger, audit, reproduce, certs, bench, mpc, doctor):
     app.command()(command)
 app.add_typer(data_app, name="data")

@@ -68,7 +68,8 @@ def progress(total: int, before: int | None = None) -> Iterator[Callable[[str, A
             done = result.round if done is None else done + 1  # a resumed run does not begin with round 1
             values, cost = result.evaluations["val"].as_dict(), result.cost
             name, label = ("accuracy", "accuracy") if "macro_f1" in values else ("auc", "AUC")
-            text = f"val {label} {metric(values[name])}  online {cost.online_seconds:.3f} s  "
+            measured = f"val {label} {metric(values[name])}  " if name in values else ""  # nothing may be measured
+            text = f"{measured}online {cost.online_seconds:.3f} s  "
             text += f"{sum(cost.online_bytes) / 1000:.1f} kB"
             text = f"{run}  {text}" if run else text
             bar.update(task, completed=done, description=text)

@@ -11,18 +11,20 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from orchestrator.client.interface import Decoder, Encoder
+from orchestrator.client.ledger import Account, Ledger, data_digest
+from orchestrator.client.states import read_states, write_states
 from orchestrator.client.summands import Summand, as_update
 from orchestrator.config import Config
 from orchestrator.errors import ConfigError, PeerLostError, RunError, SafeGNNError
-from orchestrator.files import read_arrays, write_atomically
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import LocalMethod, method_class
 from orchestrator.seeding import derived_seed
@@ -30,6 +32,7 @@ from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.message import Place
 
 __all__ = [
+    "Announce",
     "Answer",
     "Ask",
     "Contribute",
@@ -63,12 +66,26 @@ class Clients(dict[int, Any]):
 
     Attributes:
         config: the whole configuration.
+        ledger: what is told before anything leaves the clients; None: none is kept.
     """
 
-    def __init__(self, graphs: Sequence[Graph], config: Config, method: type[LocalMethod] | None = None) -> None:
-        """Args: graphs: one a client; method: the clients' class, by default the one that the configuration names."""
+    def __init__(
+        self,
+        graphs: Sequence[Graph],
+        config: Config,
+        method: type[LocalMethod] | None = None,
+        account: Account | None = None,
+    ) -> None:
+        """
+        Args:
+            graphs: one a client.
+            method: the clients' class, by default the one that the configuration names.
+            account: of the run, for the clients' ledger.
+        """
         super().__init__()
-        self._graphs, self.config = graphs, config
+        self._graphs, self.config, path = graphs, config, config.privacy.ledger
+        limit, digest = config.privacy.ledger_limit, cache(partial(data_digest, graphs))
+        self.ledger = None if path is None else Ledger(path, limit, account, digest)
         self._method = method or method_class(config.method.name)
         self._keypairs: dict[int, Keypair] = {}
         self._totals: dict[str, np.ndarray] = {}
@@ -97,11 +114,29 @@ class Clients(dict[int, Any]):
 
 
 class Order(ABC):
-    """What the coordinator asks of a process; its members are those of the clients that are concerned."""
+    """What the coordinator asks of a process; its members are those of the clients that are concerned.
+
+    Attributes:
+        uncounted: whether it lets out what no epsilon counts. Where a ledger is kept it is refused.
+    """
+
+    uncounted: ClassVar[bool] = False
 
     @abstractmethod
     def carry_out(self, clients: Clients, connection: Connection) -> Any:
         """Do it; returns the answer. What is ready earlier goes through the connection, as ("upload", ...)."""
+
+
+@dataclass(frozen=True)
+class Announce(Order):
+    """Count a round that is about to be released, whoever takes part in it."""
+
+    round: int
+
+    def carry_out(self, clients: Clients, connection: Connection) -> None:
+        """Raises RunError where the ledger has no room for it."""
+        if clients.ledger is not None:
+            clients.ledger.hear(self.round)
 
 
 @dataclass(frozen=True)
@@ -124,6 +159,10 @@ class Train(Order):
     audit: Encoder | None
 
     def carry_out(self, clients: Clients, connection: Connection) -> None:
+        if clients.ledger is not None:
+            if self.audit is not None:
+                raise _uncounted()
+            clients.ledger.take_part(self.round)
         for batch in _batches(self.places, clients.config.clients.batch):
             try:
                 members = [clients[c] for _, c in batch]
@@ -165,6 +204,8 @@ class Contribute(Order):
     encoder: Encoder
 
     def carry_out(self, clients: Clients, connection: Connection) -> None:
+        if clients.ledger is not None:
+            clients.ledger.add(self.round, self.summand.name)
         for slot, c in self.places:
             upload: Any
             try:
@@ -216,6 +257,7 @@ class Deliver(Order):
 class Evaluate(Order):
     """What each client says of a model on its own nodes; see `LocalMethod.evaluate`."""
 
+    uncounted = True
     members: Sequence[int]
     parameters: np.ndarray
     own: bool
@@ -228,6 +270,7 @@ class Evaluate(Order):
 class Reveal(Order):
     """Each client's own model, for simulations that leave everybody's; see `LocalMethod.model`."""
 
+    uncounted = True
     members: Sequence[int]
     parameters: np.ndarray
 
@@ -239,6 +282,7 @@ class Reveal(Order):
 class Ask(Order):
     """What each client asks all others in a step of their preparation."""
 
+    uncounted = True
     members: Sequence[int]
     step: int
 
@@ -250,6 +294,7 @@ class Ask(Order):
 class Answer(Order):
     """Each member's answers to all others, by asker and member."""
 
+    uncounted = True
     members: Sequence[int]
     step: int
     questions: Mapping[int, Mapping[str, np.ndarray]] = field(repr=False)
@@ -283,7 +328,7 @@ class Save(Order):
     path: Path
 
     def carry_out(self, clients: Clients, connection: Connection) -> dict[int, Path]:
-        _write_states(self.path, {c: clients[c].state_dict() for c in self.members})
+        write_states(self.path, {c: clients[c].state_dict() for c in self.members})
         return dict.fromkeys(self.members, self.path)
 
 
@@ -297,7 +342,7 @@ class Restore(Order):
         """Raises RunError where a file does not hold it."""
         for path in sorted(set(self.files.values())):
             members = [c for c, file in self.files.items() if file == path]
-            for c, state in _read_states(path, members).items():
+            for c, state in read_states(path, members).items():
                 try:
                     clients[c].load_state_dict(state)
                 except (KeyError, ValueError, TypeError) as error:
@@ -311,6 +356,7 @@ def serve(
     config: Config,
     method: type[LocalMethod] | None = None,
     own: Any = None,
+    account: Account | None = None,
 ) -> None:
     """Main function of a client process: follow orders until the coordinator's end closes.
 
@@ -323,7 +369,7 @@ def serve(
             from orchestrator.models import NETWORKS
 
             NETWORKS["own"] = own
-        clients = Clients(graphs, config, method)
+        clients = Clients(graphs, config, method, account)
         while (order := _next_order(connection)) is not None and _say(
             connection, *_outcome(order, clients, connection)
         ):
@@ -342,6 +388,8 @@ def _next_order(connection: Connection) -> Order | None:
 
 def _outcome(order: Order, clients: Clients, connection: Connection) -> tuple[str, Any]:
     try:
+        if order.uncounted and clients.ledger is not None:
+            raise _uncounted()
         return "done", order.carry_out(clients, connection)
     except SafeGNNError as error:
         return "refused", error
@@ -361,6 +409,10 @@ def _say(connection: Connection, kind: str, answer: Any) -> bool:
     except OSError:
         return False
     return True
+
+
+def _uncounted() -> RunError:
+    return RunError("privacy.ledger: the clients keep a ledger, and were asked for what no epsilon counts")
 
 
 def _missing(client: int, phase: str, round: int, error: Exception) -> SafeGNNError:
@@ -384,29 +436,3 @@ def _batches(places: Sequence[tuple[int, int]], size: int) -> Iterator[list[tupl
             batch = []
         batch.append((slot, client))
     yield batch
-
-
-def _write_states(path: Path, states: Mapping[int, Mapping[str, Any]]) -> None:
-    """The states of several clients as one .npz: for each name and shape the values, stacked, and whose they are."""
-    groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
-    for c, state in states.items():
-        for name, value in state.items():
-            groups.setdefault((name, np.shape(value)), []).append(c)
-    arrays: dict[str, Any] = {}
-    for (name, shape), owners in groups.items():
-        key = f"{name}/{'x'.join(map(str, shape))}"
-        arrays[f"{key}/clients"] = np.array(owners)
-        arrays[f"{key}/values"] = np.stack([states[c][name] for c in owners])
-    write_atomically(path, lambda file: np.savez(file, **arrays))
-
-
-def _read_states(path: Path, members: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """What `_write_states` wrote of these clients. Raises RunError for a file that cannot be read."""
-    arrays, states = read_arrays(path), dict[int, dict[str, Any]]({c: {} for c in members})
-    for key, owners in arrays.items():
-        group, _, what = key.rpartition("/")
-        if what == "clients":
-            for c, value in zip(owners.tolist(), arrays.get(f"{group}/values", ()), strict=False):
-                if c in states:
-                    states[c][group.rpartition("/")[0]] = value if value.ndim else value.item()
-    return states

@@ -10,6 +10,7 @@ import numpy as np
 from orchestrator.errors import RangeError
 from orchestrator.evaluation.summed import CountsLayout
 from orchestrator.methods.base import LocalUpdate
+from orchestrator.secure_sum import EVALUATION
 
 __all__ = ["Statistic", "Summand", "TablesOf", "as_update"]
 
@@ -18,7 +19,14 @@ _INSIDE = 1.0 - 2.0**-30
 
 
 class Summand(Protocol):
-    """Which numbers of a client's are added up; must survive pickling."""
+    """Which numbers of a client's are added up; must survive pickling.
+
+    Attributes:
+        name: of the sum.
+    """
+
+    @property
+    def name(self) -> str: ...
 
     def of(self, client: Any) -> np.ndarray:
         """Those of a `LocalMethod`, float64 (m,)."""
@@ -41,6 +49,7 @@ class TablesOf:
     layout: CountsLayout
     parameters: np.ndarray = field(repr=False)
     own: bool
+    name: str = EVALUATION
 
     def of(self, client: Any) -> np.ndarray:
         return self.layout.of(client.logits(self.parameters, self.own), client.graph)

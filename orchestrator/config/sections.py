@@ -246,8 +246,21 @@ class PrivacyConfig(Section):
         None, gt=0, description="training stops before a round that would exceed it; null: no limit"
     )
 
+    ledger: Path | None = Field(
+        None,
+        description="file that clients keep beside their data: what all runs together spent on these; null: none",
+    )
+    ledger_limit: float | None = Field(
+        None,
+        gt=0,
+        description="largest epsilon for an outsider that the ledger may reach: clients take no part in what would "
+        "exceed it; null: no limit",
+    )
+
     @model_validator(mode="after")
     def _fits_together(self) -> PrivacyConfig:
+        if self.ledger_limit is not None and self.ledger is None:
+            raise ValueError("privacy.ledger_limit needs privacy.ledger: the file that it is about")
         if self.noise_multiplier > 0 and self.clip_norm is None:
             raise ValueError("privacy.noise_multiplier > 0 needs privacy.clip_norm: noise is scaled by the clip bound")
         if self.clip == "quantile" and self.clip_norm is None:

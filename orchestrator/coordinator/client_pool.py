@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.client.host import (
+    Announce,
     Answer,
     Ask,
     Contribute,
@@ -42,6 +43,7 @@ from orchestrator.client.host import (
     serve,
 )
 from orchestrator.client.interface import Decoder, Encoder
+from orchestrator.client.ledger import Account
 from orchestrator.client.summands import Summand
 from orchestrator.config import Config
 from orchestrator.errors import PeerLostError, PeerTimeoutError, SafeGNNError
@@ -107,7 +109,9 @@ class Trained:
 class ClientPool:
     """Hosts all clients; client c lives in process c mod `processes`. A context manager."""
 
-    def __init__(self, graphs: Sequence[Graph], config: Config, host: Any = None) -> None:
+    def __init__(
+        self, graphs: Sequence[Graph], config: Config, host: Any = None, account: Account | None = None
+    ) -> None:
         """Start the processes; they read their graphs while the caller goes on.
 
         Args:
@@ -115,14 +119,17 @@ class ClientPool:
                 a client when this first takes part.
             config: the whole configuration.
             host: the function that runs in a process, for tests that need one to fail.
+            account: of the run, for clients that keep a ledger.
         """
         from orchestrator.models import NETWORKS  # with torch, which whoever calls `warm_up` does not wait for
 
         context = warm_up()
         count = min(config.engine.client_processes, len(graphs))
         # Processes import the client's class by where it is, and need not know the registries that this process has.
-        target = host or partial(serve, method=method_class(config.method.name), own=NETWORKS.get("own"))
-        self._timeout_sec = config.engine.training_timeout_sec
+        target = host or partial(
+            serve, method=method_class(config.method.name), own=NETWORKS.get("own"), account=account
+        )
+        self._timeout_sec, self._counting = config.engine.training_timeout_sec, config.privacy.ledger is not None
         self._members: list[list[int]] = [list(range(k, len(graphs), count)) for k in range(count)]
         self._connections: list[Connection] = []
         self._processes: list[BaseProcess] = []
@@ -184,8 +191,11 @@ class ClientPool:
 
         Raises:
             PeerLostError, PeerTimeoutError: naming the clients whose process failed.
+            RunError: clients keep a ledger, and it has no room for the round.
         """
         started = time.perf_counter()
+        if self._counting:  # also clients that take no part in the round
+            self._all("ledger", round, {k: Announce(round) for k in range(len(self._members))})
         audits: dict[int, Any] = {}
         missing: dict[int, SafeGNNError] = {}
 

@@ -6,7 +6,7 @@ from orchestrator.config import Config
 from orchestrator.evaluation.summed import CountsLayout
 from orchestrator.privacy.plan import NoisySum
 from orchestrator.registry import METHODS
-from orchestrator.secure_sum import SecureSum, Sizes
+from orchestrator.secure_sum import EVALUATION, SecureSum, Sizes
 
 __all__ = [
     "EVALUATION",
@@ -17,8 +17,6 @@ __all__ = [
     "noisy_evaluation",
     "summed_tables",
 ]
-
-EVALUATION = "evaluation"
 
 
 def evaluation_noise(config: Config) -> float:

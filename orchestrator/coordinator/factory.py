@@ -53,8 +53,12 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
     return EmbeddedEngine(plan, preprocessing=chosen.preprocessing, **session)
 
 
-def create_sum_engine(plan: RoundPlan, chosen: EngineConfig) -> Engine:
-    """The engine of a sum: plaintext where rounds are, else the embedded one, on ports that are free."""
+def create_sum_engine(plan: RoundPlan, chosen: EngineConfig, commands: dict[str, list[str]] | None = None) -> Engine:
+    """The engine of a sum: plaintext where rounds are, else the embedded one, on ports that are free.
+
+    Args:
+        commands: as in `create_engine`.
+    """
     if plan.engine == "plaintext":
         return PlaintextEngine(plan)
     return EmbeddedEngine(
@@ -63,6 +67,7 @@ def create_sum_engine(plan: RoundPlan, chosen: EngineConfig) -> Engine:
         startup_timeout_sec=chosen.startup_timeout_sec,
         timeout_sec=chosen.timeout_sec,
         certificates=chosen.certificates,
+        commands=commands,
     )
 
 
@@ -72,7 +77,14 @@ def refuse_uncovered(config: Config, plan: RoundPlan) -> None:
     Exact metrics of clients' nodes are releases; features that are scaled over everybody's nodes make every client's
     update depend on every client's data, and sensitivity is proven for updates that do not.
     """
-    if plan.parameters is None or plan.privacy is None or config.evaluation.exact_beside_noise:
+    counted = plan.parameters is not None and plan.privacy is not None
+    if config.privacy.ledger is not None:
+        if not counted:
+            why = plan.unproven if plan.parameters is not None and plan.noise.multiplier > 0 else "the run has no noise"
+            raise ConfigError(f"privacy.ledger: there is no epsilon that clients could keep account of: {why}")
+        if config.evaluation.exact_beside_noise:
+            raise ConfigError("privacy.ledger: evaluation.exact_beside_noise lets out what no ledger can count")
+    if not counted or config.evaluation.exact_beside_noise:
         return
     if config.data.scaling == "pooled":
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.client.host import single_threaded
+from orchestrator.client.ledger import Account
 from orchestrator.client.summands import Statistic
 from orchestrator.config import Config
 from orchestrator.coordinator.audit import audit as audit_round
@@ -119,7 +121,8 @@ def train(
             folder.drop_results()
             sizes, private = _sizes(graph, len(clients)), clients_config(config, seed)
             with ExitStack() as held:
-                pool = held.enter_context(ClientPool(clients, private))
+                account = Account(plan.privacy, "" if budget is None else budget.run, secrets.token_hex(8))
+                pool = held.enter_context(ClientPool(clients, private, account=account))
                 engine = held.enter_context(engine or create_engine(config))
                 tables = _tables(config, plan, sizes, pool)
                 sums = _sums_of_cohorts(config, plan, sizes)

@@ -76,6 +76,11 @@ class Subgraphs(Sequence[Graph]):
         places = range(len(self))[index]  # also refuses an index outside
         return self._cut(places) if isinstance(places, int) else [self._cut(place) for place in places]
 
+    @property
+    def whole(self) -> Graph:
+        """What the clients are cut out of."""
+        return self._graph
+
     def nodes(self, client: int) -> np.ndarray:
         """A client's nodes as indices in the whole graph, int32, ascending; node k of the client is the k-th."""
         place = range(len(self))[client]

@@ -16,6 +16,7 @@ from dataclasses import astuple
 from typing import Any
 
 from orchestrator.errors import RunError
+from orchestrator.privacy.accountant import Accountant
 from orchestrator.privacy.plan import PrivacyPlan, View
 
 __all__ = ["Budget"]
@@ -29,7 +30,7 @@ class Budget:
         limit: the largest epsilon that may be reached; None for no limit.
         run: tells apart runs that the plan does not; state of one is no state of another.
         """
-        self.plan, self._run = plan, run
+        self.plan, self.run = plan, run
         self.limit = math.inf if limit is None else limit
         self._attempts: list[int] = []
         """How often each round was released, from round 1 on."""
@@ -53,7 +54,7 @@ class Budget:
             participations: for a server, in how many rounds the client took part at most; None for all of them.
                 Rounds that were repeated are taken for ones in which it did.
         """
-        left = participations if view == "server" and participations is not None else None
+        left = participations if view == "server" else None
         return self._epsilon(self._attempts, self._sums, view, left)
 
     def next_epsilon(self, round: int) -> float:
@@ -66,7 +67,7 @@ class Budget:
 
     def allows(self, round: int) -> bool:
         """Whether the round can be released within the limit."""
-        return self.next_epsilon(round) <= self.limit
+        return self.limit == math.inf or self.next_epsilon(round) <= self.limit
 
     def charge(self, round: int) -> None:
         """Count one release of a round, before it is made.
@@ -95,7 +96,7 @@ class Budget:
         if not self.covers(name):
             raise RunError(f"the sum '{name}' cannot be released: no epsilon counts it")
         sums = self._with(name)
-        if (epsilon := self._epsilon(self._attempts, sums)) > self.limit:
+        if self.limit < math.inf and (epsilon := self._epsilon(self._attempts, sums)) > self.limit:
             raise RunError(
                 f"the sum '{name}' would bring epsilon from {self.epsilon:.4g} to {epsilon:.4g} (delta "
                 f"{self.plan.delta:g}), beyond privacy.epsilon_budget = {self.limit:g}"
@@ -144,17 +145,38 @@ class Budget:
         """How often each sum has been released with one more release of these."""
         return {**self._sums, **{name: self._sums.get(name, 0) + 1 for name in names}}
 
+    def compose(self, accountant: Accountant, view: View, participations: int | None = None) -> float:
+        """Tell an accountant all that was charged, for a view as in `seen_by`.
+
+        Returns the probability that any truncation in it went wrong (`PrivacyPlan.failing`).
+        """
+        left = participations if view == "server" else None
+        return self.plan.failing(*self._tell(accountant, self._attempts, self._sums, view, left))
+
     def _epsilon(
         self, attempts: Sequence[int], sums: Mapping[str, int], view: View = "outsider", left: int | None = None
     ) -> float:
-        """Args: left: of so many rounds at most, those that were repeated first; None: of a client's `turns`."""
-        accountant, left = self.plan.new_accountant(), self.plan.turns(len(attempts)) if left is None else left
+        accountant = self.plan.new_accountant()
+        return self.plan.stated(accountant, *self._tell(accountant, attempts, sums, view, left))
+
+    def _tell(
+        self, accountant: Accountant, attempts: Sequence[int], sums: Mapping[str, int], view: View, left: int | None
+    ) -> tuple[int, int]:
+        """Compose all releases; returns how many there were of rounds, and of sums over all clients.
+
+        Args:
+            left: of so many rounds at most, those that were repeated first; None: of a client's `turns`.
+        """
+        rounds, total, left = 0, 0, self.plan.turns(len(attempts)) if left is None else left
         for times, count in sorted(Counter(attempts).items(), reverse=True):
-            accountant.compose(self.plan.release(view, times), min(left, count))
-            left -= min(left, count)
+            counted = min(left, count)
+            accountant.compose(self.plan.release(view, times), counted)
+            left, rounds = left - counted, rounds + times * counted
         for noisy in self.plan.sums:
-            accountant.compose(self.plan.sum_release(noisy, view), sums.get(noisy.name, 0))
-        return accountant.epsilon(self.plan.delta)
+            released = sums.get(noisy.name, 0)
+            accountant.compose(self.plan.sum_release(noisy, view), released)
+            total += released
+        return rounds, total
 
     def _identity(self) -> dict[str, Any]:
         plan = self.plan
@@ -168,5 +190,5 @@ class Budget:
             "noise": plan.noise,
             "amplified": plan.amplified,
             "sums": [list(astuple(noisy)) for noisy in plan.sums],
-            "run": self._run,
+            "run": self.run,
         }

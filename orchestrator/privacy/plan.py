@@ -56,6 +56,9 @@ LEAST_MULTIPLIER, LARGEST_MULTIPLIER = 1e-6, 1e6
 
 _MOST_CLIENTS = 10**12
 
+_WRONG, _TRUNCATIONS = 2.0**-54, 64
+"""The probability that a truncation on shares goes wrong, and how many a client needs; docs/protocol.md, "Numbers"."""
+
 View = Literal["outsider", "client", "server"]
 VIEWS: tuple[View, ...] = ("outsider", "client", "server")
 
@@ -209,6 +212,31 @@ class PrivacyPlan:
         others = self.clients - 1 if view == "client" and self.sampler == "fixed" else self.clients
         return Release(self.sampler, max(1, others), self.cohort, sigma)
 
+    def failing(self, rounds: int, sums: int = 0) -> float:
+        """eta: bound on the probability that any truncation on shares goes wrong (docs/privacy.md).
+
+        Args:
+            rounds: releases of a round, each with what its cohort adds up besides.
+            sums: releases of a sum over all clients.
+        """
+        # A Poisson sample above twice its expectation and a hundred has a probability below 1e-47 (Bernstein).
+        most = self.cohort if self.sampler == "fixed" else min(self.clients, 2 * self.cohort + 100)
+        each = 1 + sum(noisy.of_cohort for noisy in self.sums)
+        return _WRONG * _TRUNCATIONS * (rounds * each * (most + 1) + sums * (self.clients + 1))
+
+    def stated(self, accountant: Accountant, rounds: int, sums: int = 0) -> float:
+        """Epsilon at `delta` of what was composed, as servers compute it: also if a truncation on shares goes wrong.
+
+        Without that the run is (e, delta - eta)-private, with it (e - log(1 - eta), delta)-private.
+
+        Args:
+            rounds, sums: as in `failing`.
+        """
+        if self.accountant == "paper":  # which knows no arithmetic
+            return accountant.epsilon(self.delta)
+        eta = self.failing(rounds, sums)
+        return accountant.epsilon(self.delta - eta) - math.log1p(-eta) if eta < self.delta else math.inf
+
     def epsilon(self, rounds: int, view: View = "outsider") -> float | None:
         """Epsilon after a number of rounds, and the sums; None where the accountant says nothing about the view.
 
@@ -218,6 +246,7 @@ class PrivacyPlan:
         if self.accountant == "paper" and view != "outsider":
             return None
         accountant = self.new_accountant().compose(self.release(view), self.turns(rounds))
-        for noisy in self.sums:
-            accountant.compose(self.sum_release(noisy, view), noisy.releases(rounds))
-        return accountant.epsilon(self.delta)
+        released = [noisy.releases(rounds) for noisy in self.sums]
+        for noisy, times in zip(self.sums, released, strict=True):
+            accountant.compose(self.sum_release(noisy, view), times)
+        return self.stated(accountant, self.turns(rounds), sum(released))

@@ -27,6 +27,7 @@ def account(plan: PrivacyPlan, rounds: int) -> dict[str, Any]:
 
     `epsilon` and `epsilon_per_round` are an outsider's; `views` has all three after the last round, null where the
     accountant says nothing about one. For a server it is the worst case of a client that takes part in every round.
+    Both count `sums`, what is released besides.
     """
     kind = ACCOUNTANTS[plan.accountant]
     document = {
@@ -43,6 +44,14 @@ def account(plan: PrivacyPlan, rounds: int) -> dict[str, Any]:
         "epsilon_per_round": _number(plan.epsilon(1)),
         "epsilon": _number(plan.epsilon(rounds)),
         "views": {view: _number(plan.epsilon(rounds, view)) for view in VIEWS},
+        "sums": [
+            {
+                "name": noisy.name,
+                "noise_multiplier": noisy.noise_multiplier,
+                "released": "with every round" if noisy.of_cohort else f"{noisy.releases(rounds):,} times",
+            }
+            for noisy in plan.sums
+        ],
     }
     fault = getattr(kind, "fault", None)
     return document if fault is None else {**document, "warning": fault}

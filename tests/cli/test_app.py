@@ -40,7 +40,20 @@ def test_help_says_what_an_argument_is(safegnn, monkeypatch, command, text):
     assert text in safegnn(*command, "--help")[1]
 
 
-COMMANDS = ("train", "predict", "compare", "account", "reproduce", "certs", "bench", "mpc", "doctor", "data")
+COMMANDS = (
+    "train",
+    "predict",
+    "compare",
+    "account",
+    "ledger",
+    "audit",
+    "reproduce",
+    "certs",
+    "bench",
+    "mpc",
+    "doctor",
+    "data",
+)
 
 
 def test_help_names_every_command(safegnn):

@@ -147,11 +147,11 @@ def test_every_client_predicts_with_a_model_of_its_own(safegnn, runs, method):
 
 
 def _state(run: Run, client: int):
-    from orchestrator.client.host import _read_states
+    from orchestrator.client.states import read_states
     from orchestrator.coordinator.run_folder import RunFolder
 
     files = RunFolder(run.folder).load().states
-    return _read_states(files[client], [client])[client] if client in files else None
+    return read_states(files[client], [client])[client] if client in files else None
 
 
 def test_which_client_is_asked_for_where_it_matters(safegnn, runs):

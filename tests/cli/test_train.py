@@ -132,6 +132,19 @@ def test_train_says_that_epsilon_covers_metrics_with_noise(safegnn):
     assert "validation accuracy is undefined: drowned by noise of 226.3 on every count" in said
 
 
+def test_clients_that_keep_a_ledger_end_a_run_in_one_line(safegnn):
+    """With a run that measures nothing."""
+    kept = "clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3, accountant: rdp, ledger: spent.json, ledger_limit: 0.1"
+    options = ["--set", f"privacy={{{kept}}}", "--set", "evaluation={where: nowhere, exact_beside_noise: false}"]
+    status, out, err = safegnn("train", *SETTINGS, *options)
+    assert (status, out) == (1, "") and "privacy.ledger_limit = 0.1; these clients take no part in it" in err
+    assert err.splitlines()[-1].startswith("safegnn: ") and "round 1 would bring" in err.splitlines()[-1]
+    status, out, err = safegnn("train", *SETTINGS, *options, "--set", "privacy.ledger_limit=50")
+    assert status == 0 and "the metrics above: none were released (evaluation.where = nowhere)" in out
+    assert "round 2/2  online " in err
+    assert "runs composed by one accountant" in safegnn("ledger", "spent.json")[1]
+
+
 def test_train_says_why_no_epsilon_is_stated(safegnn):
     options = [*SETTINGS, "--set", "federation={rounds: 1, sampling: with_replacement}"]
     noise = ["--set", "privacy={clip_norm: 0.5, noise_multiplier: 2}"]

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.client import host
-from orchestrator.client.host import Clients, Order, _batches, _read_states, _write_states, serve
+from orchestrator.client.host import Clients, Order, _batches, serve
+from orchestrator.client.states import read_states, write_states
 from orchestrator.errors import DataError, RunError
 from orchestrator.graphs import client_graphs, load_graph
 
@@ -71,9 +72,9 @@ def test_states_come_back_whatever_their_names_and_shapes(tmp_path, plan, data):
         for c, state in plan.items()
     }
     path = tmp_path / "states.npz"
-    _write_states(path, states)
+    write_states(path, states)
     members = data.draw(st.lists(st.sampled_from(sorted(states)), unique=True)) if states else []
-    read = _read_states(path, [*members, 41])
+    read = read_states(path, [*members, 41])
     assert read.keys() == {*members, 41} and read[41] == {}
     for c in members:
         assert read[c].keys() == states[c].keys()
@@ -86,15 +87,15 @@ def test_states_come_back_whatever_their_names_and_shapes(tmp_path, plan, data):
 
 def test_types_come_back(tmp_path):
     state = {"count": 3, "rate": 0.5, "small": np.zeros(2, np.float32), "whole": np.zeros((1, 2), np.int64)}
-    _write_states(tmp_path / "s.npz", {7: state})
-    read = _read_states(tmp_path / "s.npz", [7])[7]
+    write_states(tmp_path / "s.npz", {7: state})
+    read = read_states(tmp_path / "s.npz", [7])[7]
     assert type(read["count"]) is int and type(read["rate"]) is float
     assert read["small"].dtype == np.float32 and read["whole"].dtype == np.int64
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(RunError, match=r"none\.npz"):
-        _read_states(tmp_path / "none.npz", [1])
+        read_states(tmp_path / "none.npz", [1])
 
 
 # Failing while failing

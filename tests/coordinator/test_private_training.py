@@ -252,8 +252,8 @@ def test_a_round_that_is_repeated_after_a_crash_is_paid_for_again(tiny, tmp_path
     values = epsilons(folder)
     assert values[:3] == [plan.epsilon(rounds) for rounds in (1, 2, 3)]
     repeated = plan.new_accountant().compose(plan.release(), 3).compose(plan.release(attempts=2))
-    assert values[3] == repeated.epsilon(plan.delta) > plan.epsilon(4)
-    assert values[4] == repeated.compose(plan.release()).epsilon(plan.delta)
+    assert values[3] == plan.stated(repeated, 5) > plan.epsilon(4)
+    assert values[4] == plan.stated(repeated.compose(plan.release()), 6)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -279,7 +279,7 @@ def test_a_round_is_paid_for_before_its_result_exists(tiny, tmp_path, moment):
     assert Budget(plan, run=charged["plan"]["run"]).restore(charged).epsilon == plan.epsilon(2)
     train(config, folder, resume=True)
     repeated = plan.new_accountant().compose(plan.release()).compose(plan.release(attempts=2))
-    assert epsilons(folder)[1] == repeated.epsilon(plan.delta) > plan.epsilon(2)
+    assert epsilons(folder)[1] == plan.stated(repeated, 3) > plan.epsilon(2)
 
 
 @pytest.mark.parametrize("damage", ["", "[1]", "{}", None])

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from orchestrator.client.host import _read_states
+from orchestrator.client.states import read_states
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import RunError
@@ -129,7 +129,7 @@ def assert_same_result(folder: RunFolder, whole: RunFolder) -> None:
     first, second = (run.load() for run in (folder, whole))
     assert first.states.keys() == second.states.keys()
     for c in first.states:
-        (own,), (other,) = (_read_states(run.states[c], [c]).values() for run in (first, second))
+        (own,), (other,) = (read_states(run.states[c], [c]).values() for run in (first, second))
         assert own.keys() == other.keys() and own
         for name in own:
             np.testing.assert_array_equal(own[name], other[name])

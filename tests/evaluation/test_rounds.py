@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score
 
-from orchestrator.client.host import _read_states
+from orchestrator.client.states import read_states
 from orchestrator.coordinator.cohorts import sample_cohort
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
@@ -210,7 +210,7 @@ def test_records_are_what_the_clients_models_give(tiny, tmp_path, method, which)
     for c in CLIENTS:
         client = create(parts[c], config, c)
         if c in files:
-            client.load_state_dict(_read_states(folder.state_dir / files[c], [c])[c])
+            client.load_state_dict(read_states(folder.state_dir / files[c], [c])[c])
         # The model that was evaluated is at hand for all but those that were replaced after training.
         if which == "released" or method == "local":
             predicted, test = client.predict(model, own=method != "fedavg"), parts[c].test

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.errors import RunError
 from orchestrator.privacy.budget import Budget
-from orchestrator.privacy.plan import PrivacyPlan
+from orchestrator.privacy.plan import NoisySum, PrivacyPlan
 
 PLAN = PrivacyPlan("fixed", 30, 3, 1.341, 1e-3)
 
@@ -38,11 +38,11 @@ def test_where_clients_take_turns_a_clients_turns_are_counted_and_those_that_wer
     budget = Budget(plan)
     for number in range(1, 22):
         budget.charge(number)
-    assert budget.epsilon == plan.epsilon(21) == plan.new_accountant().compose(plan.release(), 3).epsilon(plan.delta)
+    assert budget.epsilon == plan.epsilon(21) == plan.stated(plan.new_accountant().compose(plan.release(), 3), 3)
     assert budget.seen_by("client") == budget.seen_by("server") == budget.epsilon
     budget.charge(21)  # of any client's three turns that one may be
     twice = plan.new_accountant().compose(plan.release(), 2).compose(plan.release(attempts=2))
-    assert budget.epsilon == twice.epsilon(plan.delta)
+    assert budget.epsilon == plan.stated(twice, 4)
 
 
 def test_it_allows_every_round_up_to_the_limit_and_none_beyond():
@@ -67,10 +67,10 @@ def test_a_repeated_round_counts_as_less_noise_and_never_less_than_before():
         values.append(budget.epsilon)
     assert PLAN.epsilon(5) < values[0] < values[1] < values[2]
     accountant = PLAN.new_accountant().compose(PLAN.release(), 4).compose(PLAN.release(attempts=4))
-    assert budget.epsilon == accountant.epsilon(PLAN.delta)
+    assert budget.epsilon == PLAN.stated(accountant, 8)
     budget.charge(6)
-    assert budget.epsilon == accountant.compose(PLAN.release()).epsilon(PLAN.delta)
-    assert budget.seen_by("server", 1) == PLAN.new_accountant().compose(PLAN.release("server", 4)).epsilon(PLAN.delta)
+    assert budget.epsilon == PLAN.stated(accountant.compose(PLAN.release()), 9)
+    assert budget.seen_by("server", 1) == PLAN.stated(PLAN.new_accountant().compose(PLAN.release("server", 4)), 4)
 
 
 def test_rounds_that_are_repeated_together_each_count_as_less_noise():
@@ -79,7 +79,7 @@ def test_rounds_that_are_repeated_together_each_count_as_less_noise():
     for number in (4, 5, 6):
         budget.charge(number)
     accountant = PLAN.new_accountant().compose(PLAN.release(), 4).compose(PLAN.release(attempts=2), 2)
-    assert budget.epsilon == pytest.approx(accountant.epsilon(PLAN.delta), rel=1e-12) and budget.last == 6
+    assert budget.epsilon == PLAN.stated(accountant, 8) and budget.last == 6
     assert budget.epsilon > PLAN.epsilon(6)
 
 
@@ -152,3 +152,15 @@ def test_a_damaged_state_is_refused():
 def test_without_noise_nothing_fits_a_limit():
     plan = PrivacyPlan("poisson", 30, 3, 0.0, 1e-3)
     assert Budget(plan).next_epsilon(1) == math.inf and not Budget(plan, 1e9).allows(1)
+
+
+def test_delta_includes_every_release_truncations_that_go_wrong():
+    """A repeated round and every sum as often as they were released."""
+    plan = PrivacyPlan("fixed", 10**8, 10**7, 4.0, 1e-6, sums=(NoisySum("counts", 9.0),))
+    budget = Budget(plan)
+    for number in (1, 2, 2):
+        budget.charge(number)
+    budget.charge_sum("counts")
+    spent = plan.new_accountant().compose(plan.release()).compose(plan.release(attempts=2))
+    spent.compose(plan.sum_release(plan.sums[0]))
+    assert budget.epsilon == plan.stated(spent, 3, 1) > max(plan.stated(spent, 2, 1), plan.stated(spent, 3))

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from orchestrator.errors import ConfigError
-from orchestrator.privacy.plan import VIEWS, PrivacyPlan, server_stddev
+from orchestrator.privacy.plan import VIEWS, NoisySum, PrivacyPlan, server_stddev
 
 PLAN = PrivacyPlan("fixed", 30, 3, 1.341, 1e-3)
 SQRT2 = math.sqrt(2)
@@ -85,7 +85,8 @@ def test_a_server_knows_the_cohort_and_so_nothing_is_amplified_for_it():
     assert replace(PLAN, accountant="rdp").epsilon(500, "server") == pytest.approx(198.66, abs=0.006)
     assert PLAN.epsilon(500, "server") == pytest.approx(189.63, abs=0.02)
     everybody = replace(PLAN, sampler="poisson", cohort=30, noise_multiplier=1.341 * SQRT2, noise="split")
-    assert everybody.epsilon(500) == replace(PLAN, noise_multiplier=1.341 * SQRT2).epsilon(500, "server")
+    server = replace(PLAN, noise_multiplier=1.341 * SQRT2).epsilon(500, "server")
+    assert everybody.epsilon(500) == pytest.approx(server, rel=1e-8)  # cohorts of 30 and of 3 truncate
 
 
 @pytest.mark.parametrize("attempts", [1, 4])
@@ -150,3 +151,22 @@ def test_a_repeated_round_is_less_noise_on_the_same_sample(view):
     once, twice = PLAN.release(view), PLAN.release(view, attempts=2)
     assert twice.noise_multiplier == pytest.approx(once.noise_multiplier / SQRT2, rel=1e-12)
     assert replace(twice, noise_multiplier=once.noise_multiplier) == once
+
+
+@pytest.mark.parametrize("sampler", ["fixed", "poisson"])
+def test_the_stated_delta_includes_that_a_truncation_goes_wrong(sampler):
+    """Of many rounds of many clients it is a third of delta."""
+    plan = PrivacyPlan(sampler, 10**6, 10**5, 4.0, 1e-6, accountant="rdp")
+    eta = plan.failing(1000)
+    assert eta == pytest.approx(2.0**-54 * 64 * 1000 * (1e5 if sampler == "fixed" else 2e5), rel=1e-2)
+    for view in VIEWS:
+        spent = plan.new_accountant().compose(plan.release(view), 1000)
+        assert plan.epsilon(1000, view) == spent.epsilon(1e-6 - eta) - math.log1p(-eta) > spent.epsilon(1e-6) + 1e-4
+    assert replace(plan, delta=eta).epsilon(1000) == math.inf
+
+
+def test_truncations_of_sums_and_of_what_cohorts_add_up_count_too():
+    sums = (NoisySum("of all", 9.0, every=1), NoisySum("of cohorts", 9.0, of_cohort=True))
+    plan = PrivacyPlan("fixed", 1000, 10, 4.0, 1e-6)
+    found, expected = replace(plan, sums=sums).failing(3, 2), 2 * plan.failing(3) + 2 * 2.0**-54 * 64 * 1001
+    assert found == pytest.approx(expected, rel=1e-9, abs=0)

@@ -1,0 +1,64 @@
+"""`safegnn audit`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.options import File, Json, Overrides, Presets, load
+from orchestrator.cli.printing import print_json, say
+from orchestrator.errors import RunError
+
+__all__ = ["audit"]
+
+
+def audit(
+    preset: Presets = None,
+    config: File = None,
+    set_: Overrides = None,
+    trials: Annotated[
+        int, typer.Option("--trials", min=2, max=10**7, help="Of each attack; half of them with the canary.")
+    ] = 1000,
+    confidence: Annotated[float, typer.Option("--confidence", min=0.5, max=1 - 1e-9, help="Of each bound.")] = 0.95,
+    as_json: Json = False,
+) -> None:
+    """Attack the settings' privacy statement with canaries, and say what epsilon is at least.
+
+    Nothing is trained: rounds with the settings' noise and rule go through two live servers. Exit status 1 where the
+    attack finds more than is stated.
+    """
+    from orchestrator.coordinator.round_plan import RoundPlan
+    from orchestrator.experiments import privacy_audit
+
+    settings = load(preset, config, set_, engine="embedded")
+    plan, rounds = RoundPlan.of(settings), settings.federation.rounds
+    findings = privacy_audit.audit(plan, settings.engine, rounds, trials, confidence)
+    refuted = [name for name, finding in findings.items() if finding.refuted]
+    if as_json:
+        document = {
+            "trials": trials,
+            "confidence": confidence,
+            "delta": plan.noise.delta,
+            "accountant": plan.noise.accountant,
+            "rounds": rounds,
+            "observers": {name: finding.as_dict() for name, finding in findings.items()},
+            "refuted": refuted,
+        }
+        print_json(document)
+    else:
+        for name, found in findings.items():
+            multiplier = f"at most {1 / found.rates.mu:.4g}" if found.rates.mu else "whatever it is"
+            say(
+                f"{name}: epsilon of the run stated {found.run:.4g}, audited at least {found.run_found:.4g}; of a "
+                f"round stated {found.round:.4g}, audited at least {found.round_found:.4g}; noise multiplier stated "
+                f"{found.multiplier:.4g}, audited {multiplier}"
+            )
+        assert plan.privacy is not None
+        say(
+            f"{trials} trials of each attack through two live servers; confidence {100 * confidence:g} %, delta "
+            f"{plan.privacy.delta:g}, {plan.privacy.adjacency}, {rounds} rounds; a round: one in which the client "
+            "takes part; a server: for a client in every round"
+        )
+    if refuted:
+        raise RunError(f"the privacy statement is refuted for {', '.join(refuted)}: more was found than is stated")
