@@ -85,7 +85,7 @@ class Uneven(LocalMethod):
 
     def __init__(self, graph, config, client):
         self.client, self.graph, self.received = client, graph, np.zeros(0)
-        self.heard: list[float] = []
+        self.heard: list[float | None] = []
         self.rows = np.full((client, 2), client, np.float32)
 
     def train(self, parameters):
@@ -104,11 +104,11 @@ class Uneven(LocalMethod):
     def ask(self, step):
         return {"question": np.array([100.0 * step + self.client])}
 
-    def answer(self, step, question):
-        return {"answer": np.array([*question["question"], self.client])}
+    def answer(self, step, questions):
+        return np.concatenate([question["question"] * 2.0**self.client for question in questions.values()])
 
-    def hear(self, step, answers):
-        self.heard += [float(number) for answer in answers for number in answer["answer"]]
+    def hear(self, step, answer):
+        self.heard += [None] if answer is None else answer.tolist()
 
     def state_dict(self):
         more = {} if self.client % 2 else {"even": self.client}

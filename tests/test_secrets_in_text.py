@@ -26,7 +26,7 @@ PUBLIC = {
     "Aggregate": ALL,
     "Aggregation": {"parameters", "cost", "within", "left_out"},
     "Announcement": ALL,
-    "Answer": {"members", "step"},
+    "Answers": {"step"},
     "Ask": ALL,
     "Assignment": ALL,
     "AuditEncoder": ALL,

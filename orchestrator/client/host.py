@@ -1,7 +1,7 @@
 """A client process: hosts some of the simulated clients and carries out the coordinator's orders.
 
 A client's model, optimiser, graph and reply key live here only. What goes back to the coordinator is what an order
-says: sealed uploads, tables of counts, and, where clients prepare together, their questions and answers.
+says: sealed uploads, tables of counts, and, where clients prepare together, their questions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from orchestrator.wire.message import Place
 
 __all__ = [
     "Announce",
-    "Answer",
     "Ask",
     "Contribute",
     "Deliver",
@@ -291,33 +290,15 @@ class Ask(Order):
 
 
 @dataclass(frozen=True)
-class Answer(Order):
-    """Each member's answers to all others, by asker and member."""
-
-    uncounted = True
-    members: Sequence[int]
-    step: int
-    questions: Mapping[int, Mapping[str, np.ndarray]] = field(repr=False)
-
-    def carry_out(self, clients: Clients, connection: Connection) -> dict[tuple[int, int], Mapping[str, np.ndarray]]:
-        return {
-            (asker, c): clients[c].answer(self.step, question)
-            for asker, question in self.questions.items()
-            for c in self.members
-            if c != asker
-        }
-
-
-@dataclass(frozen=True)
 class Hear(Order):
-    """The answers to each member's question."""
+    """What each member's question was answered with, see `LocalMethod.hear`."""
 
     step: int
-    answers: Mapping[int, Sequence[Mapping[str, np.ndarray]]] = field(repr=False)
+    answers: Mapping[int, np.ndarray | None] = field(repr=False)
 
     def carry_out(self, clients: Clients, connection: Connection) -> None:
-        for c, heard in self.answers.items():
-            clients[c].hear(self.step, heard)
+        for c, answer in self.answers.items():
+            clients[c].hear(self.step, answer)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,7 +13,7 @@ from orchestrator.evaluation.summed import CountsLayout
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.secure_sum import EVALUATION
 
-__all__ = ["Statistic", "Summand", "TablesOf", "as_update"]
+__all__ = ["Answers", "Statistic", "Summand", "TablesOf", "as_update"]
 
 _INSIDE = 1.0 - 2.0**-30
 """Of the bound; rounding to the ring's grid must not lead out of it, or the servers would shorten it again."""
@@ -40,6 +41,17 @@ class Statistic:
 
     def of(self, client: Any) -> np.ndarray:
         return client.statistic(self.name)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """`LocalMethod.answer` to the questions of a step of the preparation, by asker."""
+
+    step: int
+    questions: Mapping[int, Mapping[str, np.ndarray]] = field(repr=False)
+
+    def of(self, client: Any) -> np.ndarray:
+        return client.answer(self.step, self.questions)
 
 
 @dataclass(frozen=True)

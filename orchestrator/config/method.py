@@ -37,6 +37,13 @@ class MethodSettings(Section):
         """What clients add up on shares besides the model, one sum after the other; here nothing."""
         return ()
 
+    def answers(self) -> SecureSum | None:
+        """What clients add up on shares in each step of their preparation: their answers to everybody's questions.
+
+        The numbers are the answers to client 0, to client 1, and so on. None: nothing is answered.
+        """
+        return None
+
 
 def settings_class(name: str) -> type[MethodSettings]:
     """The class of a method's settings; imports it, which may import what it pleases."""

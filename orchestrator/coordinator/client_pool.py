@@ -28,7 +28,6 @@ import numpy as np
 
 from orchestrator.client.host import (
     Announce,
-    Answer,
     Ask,
     Contribute,
     Deliver,
@@ -280,21 +279,15 @@ class ClientPool:
         orders = {k: Reveal(members, parameters) for k, members in self._divided(clients).items()}
         return _merged(self._all("saving", round, orders))
 
-    def prepare_together(self, step: int) -> int:
-        """One step of the clients' preparation: all ask, all answer all others, all hear.
+    def ask(self, step: int) -> dict[int, Mapping[str, np.ndarray]]:
+        """Every client's question to all others in a step of their preparation, in the order of the clients."""
+        orders = {k: Ask(members, step) for k, members in enumerate(self._members)}
+        return dict(sorted(_merged(self._all("preparation", 0, orders)).items()))
 
-        The coordinator carries the messages. Returns how many bytes of arrays they were, all together.
-        """
-        everybody = self._divided(range(sum(map(len, self._members))))
-        questions = _merged(self._all("preparation", 0, {k: Ask(own, step) for k, own in everybody.items()}))
-        questions = dict(sorted(questions.items()))
-        answers = _merged(
-            self._all("preparation", 0, {k: Answer(own, step, questions) for k, own in everybody.items()})
-        )
-        heard = {c: [answers[c, other] for other in questions if other != c] for c in questions}
-        self._all("preparation", 0, {k: Hear(step, {c: heard[c] for c in own}) for k, own in everybody.items()})
-        sent = sum(value.nbytes for question in questions.values() for value in question.values()) * (len(heard) - 1)
-        return sent + sum(value.nbytes for answer in answers.values() for value in answer.values())
+    def hear(self, step: int, answers: Mapping[int, np.ndarray | None]) -> None:
+        """Tell every client what its question was answered with; see `LocalMethod.hear`."""
+        orders = {k: Hear(step, {c: answers[c] for c in members}) for k, members in enumerate(self._members)}
+        self._all("preparation", 0, orders)
 
     def close(self) -> None:
         """End all processes; safe to call twice."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any
 
-from orchestrator.client.summands import Statistic
+import numpy as np
+
+from orchestrator.client.summands import Answers, Statistic
 from orchestrator.config import Config
 from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.round_plan import RoundPlan
@@ -52,12 +55,8 @@ def prepare_clients(
                 f"method.name = {config.method.name}: its clients prepare together, which no epsilon counts; "
                 "its entry in orchestrator/registry.py has to say so (unaccounted)"
             )
-        started, sent = time.perf_counter(), 0
-        for step in range(steps):
-            sent += pool.prepare_together(step)
-            announce(f"clients prepare together: step {step + 1} of {steps}")
+        facts |= _prepare_together(config, plan, pool, sizes, steps, announce)
         states = pool.save(0, range(sizes.clients), folder.state_dir)
-        facts |= {"steps": steps, "seconds": time.perf_counter() - started, "bytes": sent}
         checkpoint = replace(checkpoint, states=states)
         folder.save(checkpoint)
     if facts:
@@ -94,6 +93,34 @@ def _sum_up(
             raise RunError(f"{folder.path}: its sum '{name}' has {totals[name].size} numbers, expected {length}")
         pool.hear_total(name, totals[name])
     return {"sums": costs} if costs else {}
+
+
+def _prepare_together(
+    config: Config, plan: RoundPlan, pool: ClientPool, sizes: Sizes, steps: int, announce: Callable[[str], None]
+) -> dict[str, Any]:
+    """In each step all ask, all answer all others on shares, each hears the sum of its answers; returns what it cost.
+
+    ``bytes``: of arrays, to and from clients, all together; a question goes to every other client.
+    """
+    started, sent, described = time.perf_counter(), 0, config.method.answers()
+    with ExitStack() as stack:
+        summation: Summation | None = None
+        if described is not None:
+            own, length = sum_plan(described, sizes.clients, plan), described.length(sizes)
+            summation = stack.enter_context(Summation(described, length, own, config.engine))
+        for step in range(steps):
+            questions = pool.ask(step)
+            heard: dict[int, np.ndarray | None] = dict.fromkeys(questions)
+            said = f"clients prepare together: step {step + 1} of {steps}"
+            if summation is not None:
+                total = summation.total(step + 1, range(sizes.clients), pool, Answers(step, questions))
+                heard = dict(zip(questions, np.split(total.numbers, sizes.clients), strict=True))
+                asked = sum(value.nbytes for question in questions.values() for value in question.values())
+                sent += sizes.clients * (asked + total.cost.upload_bytes) - asked + total.numbers.nbytes
+                said += _failed(total.left_out)
+            pool.hear(step, heard)
+            announce(said)
+    return {"steps": steps, "seconds": time.perf_counter() - started, "bytes": sent}
 
 
 def _cost(total: Total, length: int) -> dict[str, Any]:

@@ -230,9 +230,12 @@ class _ByClients(RoundEvaluation):
             for mask, share in self._independent.items()
         }
 
-    def facts(self) -> dict[str, float]:
+    def facts(self) -> dict[str, float | None]:
+        """Means over the clients whose figure is a number; None where there is no such client."""
         names = [name for name in next(iter(self.said.values())) if name.removesuffix("_auc") not in MASKS]
-        return {name: float(np.mean([said[name] for said in self.said.values()])) for name in names}
+        figures = {name: np.array([said[name] for said in self.said.values()], float) for name in names}
+        known = {name: values[~np.isnan(values)] for name, values in figures.items()}
+        return {name: float(np.mean(values)) if len(values) else None for name, values in known.items()}
 
 
 def round_evaluation(

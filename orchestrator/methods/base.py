@@ -39,7 +39,7 @@ class LocalMethod(ABC):
 
     Before the first round, and in each, clients may add up numbers of theirs on shares, as `MethodSettings.statistics`
     says. Before the first they may also prepare together, in as many steps as `preparations` says. In each step every
-    client asks a question, every other client answers it, and the asker hears the answers.
+    client asks a question, all others answer it, and the asker hears the sum of the answers, made on shares.
 
     Attributes:
         graph: the client's own subgraph; its labels and masks suffice.
@@ -134,12 +134,15 @@ class LocalMethod(ABC):
         """The question of a step, from 0, to all other clients. Nothing else leaves the client."""
         raise NotImplementedError
 
-    def answer(self, step: int, question: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """The answer to another client's question; that client alone hears it."""
+    def answer(self, step: int, questions: Mapping[int, Mapping[str, np.ndarray]]) -> np.ndarray:
+        """The answers to all clients' questions, one after the other and equally long, zeros to its own: float64 (m,).
+
+        It goes into a secure sum, `MethodSettings.answers`, which says what m is.
+        """
         raise NotImplementedError
 
-    def hear(self, step: int, answers: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """All others' answers to the question of this step, in the order of the clients."""
+    def hear(self, step: int, answer: np.ndarray | None) -> None:
+        """The sum of all others' answers to the question of this step; None where no answers are added up."""
         raise NotImplementedError
 
     @abstractmethod

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from orchestrator.client.summands import Answers
 from orchestrator.coordinator.client_pool import ClientPool, warm_up
 from orchestrator.errors import DataError, PeerLostError, PeerTimeoutError, RangeError, RunError
 from orchestrator.graphs import client_graphs, load_graph
@@ -227,15 +228,19 @@ def test_evaluations_come_by_client(setting):
 
 
 @pytest.mark.parametrize("processes", [1, 3])
-def test_all_ask_all_others_and_hear_their_answers_in_order(setting, processes):
+def test_all_ask_answer_everybody_and_hear_what_is_for_them(setting, processes):
     config, graphs, model = setting(f"engine.client_processes={processes}")
     with ClientPool(graphs, config, faulty_clients.hosts_uneven_clients) as pool:
-        sent = [pool.prepare_together(step) for step in (0, 1)]
+        questions = pool.ask(3)
+        assert list(questions) == list(range(6))
+        given = Inbox()
+        assert not pool.contribute(4, range(6), Answers(3, questions), 1e5, 6, everything, given)
+        for c in range(6):
+            np.testing.assert_allclose(given[c][1]["delta"] * -1e5, [(300 + asker) * 2**c for asker in range(6)])
+        pool.hear(3, {c: np.array([10.0 * c]) for c in range(6)})
+        pool.hear(4, dict.fromkeys(range(6)))
         pool.train(1, range(6), model, everything, inbox := Inbox())
-    for c in range(6):
-        expected = [number for step in (0, 1) for other in range(6) if other != c for number in (100 * step + c, other)]
-        assert inbox[c][1]["scores"]["heard"] == expected
-    assert sent == [6 * 5 * (8 + 16)] * 2  # a number a question, two an answer
+    assert [inbox[c][1]["scores"]["heard"] for c in range(6)] == [[10.0 * c, None] for c in range(6)]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 no archive", b"text"])

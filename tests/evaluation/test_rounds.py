@@ -135,6 +135,9 @@ def test_facts_are_means_over_the_clients(by_clients):
     evaluation = by_clients(Pool(mask_sparsity=lambda c: c / 10, other=lambda c: -(c**2)), "method.name=fedpub")
     evaluation.aggregated(1, [0], MODEL)
     assert evaluation.facts() == pytest.approx({"mask_sparsity": 0.25, "other": -(1 + 4 + 9 + 16 + 25) / 6})
+    some = by_clients(Pool(some=lambda c: c if c > 3 else np.nan, none=lambda c: np.nan), "method.name=fedpub")
+    some.aggregated(1, [0], MODEL)
+    assert some.facts() == {"some": 4.5, "none": None}
     plain = by_clients(Pool(), "method.name=fedavg")
     plain.aggregated(1, [0], MODEL)
     assert plain.facts() == {}

@@ -7,7 +7,7 @@ the mended graph. Metrics are of the classes of its own nodes; generated ones ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from orchestrator.config import Config
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods.fedavg import FedAvg
 from orchestrator.methods.fedsage.impairment import mend
-from orchestrator.methods.fedsage.neighgen import NeighbourGenerator
+from orchestrator.methods.fedsage.neighgen import QUALITY, NeighbourGenerator
 from orchestrator.methods.fedsage.settings import FedSagePlusSettings
 
 __all__ = ["FedSagePlus"]
@@ -32,6 +32,7 @@ class FedSagePlus(FedAvg):
         self._unmended = graph
         self._generator: NeighbourGenerator | None = None
         self._generated: tuple[np.ndarray, np.ndarray] | None = None
+        self._quality = dict.fromkeys(QUALITY, np.nan)
 
     @classmethod
     def preparations(cls, config: Config) -> int:
@@ -46,15 +47,21 @@ class FedSagePlus(FedAvg):
             self._generator.train_locally(settings.local_epochs)
         return self._in_training().question() if self.settings.generator.exchanging else {}
 
-    def answer(self, step: int, question: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        return self._in_training().answer(question) if question else {}
-
-    def hear(self, step: int, answers: Sequence[Mapping[str, np.ndarray]]) -> None:
+    def answer(self, step: int, questions: Mapping[int, Mapping[str, np.ndarray]]) -> np.ndarray:
         generator = self._in_training()
-        if self.settings.generator.exchanging:
-            generator.learn(answers)
+        answers = [
+            np.zeros(question["parameters"].shape) if asker == self.client else generator.answer(question)
+            for asker, question in questions.items()
+        ]
+        return np.concatenate(answers)
+
+    def hear(self, step: int, answer: np.ndarray | None) -> None:
+        generator = self._in_training()
+        if answer is not None:
+            generator.learn(answer)
         if step == self.preparations(self.config) - 1:
             self._generator = None  # it has done its work, and is the largest thing that a client holds
+            self._quality = generator.finish()
             self._mend(*generator.generated())
 
     def _in_training(self) -> NeighbourGenerator:
@@ -67,13 +74,18 @@ class FedSagePlus(FedAvg):
         self._generated = owners, features
         self.see(mend(self._unmended, owners, features))
 
+    def facts(self) -> Mapping[str, float]:
+        """How good the generator is beside trivial ones, see `NeighbourGenerator.finish`; NaN before it."""
+        return self._quality
+
     def state_dict(self) -> dict[str, Any]:
-        state = super().state_dict()
+        state = super().state_dict() | self._quality
         if self._generated is not None:
             state["owners"], state["generated"] = self._generated
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
+        self._quality = {name: float(state[name]) for name in QUALITY}
         if "owners" in state:
             self._mend(np.array(state["owners"], np.int64), np.array(state["generated"], np.float32))

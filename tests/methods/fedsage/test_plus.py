@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from orchestrator.config import Config
 from orchestrator.evaluation.group_table import GroupTable
 from orchestrator.methods import create
+from orchestrator.methods.fedsage.neighgen import QUALITY
 from orchestrator.models import create_network
+from orchestrator.secure_sum import Sizes
 from tests.class_graphs import class_graph
 
 
@@ -36,24 +39,34 @@ def start(graph, own):
 
 
 def prepared(parts, own):
-    """The clients after their preparation, and every message: (kind, step, from, to) to arrays."""
-    clients, messages = [create(graph, own, c) for c, graph in enumerate(parts)], {}
+    """The clients after their preparation, all questions, and by step and client its answers to everybody."""
+    clients, questions, answers = [create(graph, own, c) for c, graph in enumerate(parts)], [], []
     for step in range(type(clients[0]).preparations(own)):
-        questions = [client.ask(step) for client in clients]
-        answers = {}
-        for asker, question in enumerate(questions):
-            for c, client in enumerate(clients):
-                if c != asker:
-                    messages["question", step, asker, c] = question
-                    answers[asker, c] = messages["answer", step, c, asker] = client.answer(step, question)
-        for asker, client in enumerate(clients):
-            client.hear(step, [answers[asker, c] for c in range(len(clients)) if c != asker])
-    return clients, messages
+        asked = {c: client.ask(step) for c, client in enumerate(clients)}
+        questions.append(asked)
+        heard: Any = [None] * len(clients)
+        if own.method.answers() is not None:
+            answers.append([client.answer(step, asked) for client in clients])
+            heard = np.split(np.sum(answers[-1], axis=0), len(clients))
+        for client, answer in zip(clients, heard, strict=True):
+            client.hear(step, answer)
+    return clients, questions, answers
 
 
-def test_clients_learn_from_mended_graphs_and_are_measured_on_their_own_nodes():
+def differ(one, other):
+    """Whether these clients generated other neighbours."""
+    return not np.array_equal(one.state_dict()["generated"], other.state_dict()["generated"])
+
+
+@pytest.fixture(scope="module")
+def preparation():
+    """That of three clients, for tests which leave it as it is."""
+    return prepared(graphs(), config())
+
+
+def test_clients_learn_from_mended_graphs_and_are_measured_on_their_own_nodes(preparation):
     parts, own = graphs(), config()
-    clients, _ = prepared(parts, own)
+    clients, *_ = preparation
     for graph, client in zip(parts, clients, strict=True):
         owners = client.state_dict()["owners"]
         assert len(owners) and client.tensors.sizes == [graph.num_nodes + len(owners)]
@@ -69,79 +82,81 @@ def test_clients_learn_from_mended_graphs_and_are_measured_on_their_own_nodes():
 
 def test_generated_neighbours_change_what_is_learnt():
     parts, own = graphs(), config()
-    (mended, *_), _ = prepared(parts, own)
+    (mended, *_), *_ = prepared(parts, own)
     plain = create(parts[0], own.changed(method={"name": "fedsage"}), 0)
     model = start(parts[0], own)
     assert np.abs(mended.train(model).delta - plain.train(model).delta).max() > 1e-4
 
 
-def test_messages_are_a_generator_noisy_embeddings_and_gradients_and_hold_no_features():
-    parts, own = graphs(), config()
-    _, messages = prepared(parts, own)
-    assert len(messages) == 2 * 2 * 3 * 2
+def test_messages_are_a_generator_noisy_embeddings_and_gradients_and_hold_no_features(preparation):
+    parts = graphs()
+    _, questions, answers = preparation
+    assert len(questions) == len(answers) == 2 and all(len(asked) == 3 for asked in questions)
     rows = {row.tobytes() for graph in parts for row in graph.features}
-    for (kind, *_), message in messages.items():
-        assert message.keys() == (
-            {"embeddings", "chosen", "parameters"} if kind == "question" else {"gradient", "loss"}
-        )
-        for value in message.values():
-            assert value.shape[-1:] != (parts[0].num_features,)
-            width = 4 * parts[0].num_features
-            content = np.ascontiguousarray(value).tobytes()
-            assert not any(content[k : k + width] in rows for k in range(0, len(content) - width + 1, 4))
+    width = 4 * parts[0].num_features
+    messages = [value for asked in questions for question in asked.values() for value in question.values()]
+    messages += [answer.astype(np.float32) for given in answers for answer in given]
+    for value in messages:
+        assert value.shape[-1:] != (parts[0].num_features,)
+        content = np.ascontiguousarray(value).tobytes()
+        assert not any(content[k : k + width] in rows for k in range(0, len(content) - width + 1, 4))
 
 
-def test_answers_matter_by_their_weight():
-    generated = []
-    for weight in (1.0, 5.0):
-        clients, _ = prepared(graphs(), config({"cross_weight": weight}))
-        generated.append(clients[0].state_dict()["generated"])
-    assert generated[0].shape != generated[1].shape or not np.array_equal(*generated)
+def test_a_client_answers_everybody_but_itself_as_long_as_the_sum_expects(preparation):
+    _, questions, answers = preparation
+    described, sizes = config().method.answers(), Sizes(100, graphs()[0].num_features, 3, 1, clients=3)
+    for asked, given in zip(questions, answers, strict=True):
+        for c, answer in enumerate(given):
+            assert answer.shape == (described.length(sizes),) and np.linalg.norm(answer) < described.bound
+            parts_of = np.split(answer, 3)
+            assert [asker for asker in range(3) if not parts_of[asker].any()] == [c]
+            assert {len(part) for part in parts_of} == {len(question["parameters"]) for question in asked.values()}
+
+
+def test_answers_matter_by_their_weight(preparation):
+    (client, *_), *_ = prepared(graphs(), config({"cross_weight": 5.0}))
+    assert differ(client, preparation[0][0])
 
 
 @pytest.mark.parametrize("generator", [{"cross_weight": 0.0}, {"exchanges": 0}])
 def test_generators_that_learn_alone_send_nothing(generator):
     own = config(generator)
-    clients, messages = prepared(graphs(), own)
-    assert type(clients[0]).preparations(own) == 1
-    assert messages and not any(messages.values())
+    clients, questions, answers = prepared(graphs(), own)
+    assert questions == [{c: {} for c in range(3)}] and answers == []
     assert all("owners" in client.state_dict() for client in clients)
 
 
-def test_the_preparation_is_a_function_of_seed_and_client():
-    own = config()
-    first, second = (prepared(graphs(), own)[0][0].state_dict() for _ in range(2))
-    other = prepared(graphs(), own.model_copy(update={"seed": 5}))[0][0].state_dict()
-    np.testing.assert_array_equal(first["generated"], second["generated"])
-    assert first["generated"].shape != other["generated"].shape or not np.array_equal(
-        first["generated"], other["generated"]
-    )
+def test_the_preparation_is_a_function_of_seed_and_client(preparation):
+    again, other = (prepared(graphs(), config().model_copy(update={"seed": seed}))[0][0] for seed in (config().seed, 5))
+    assert not differ(again, preparation[0][0]) and differ(other, again)
 
 
 def test_a_restored_client_has_its_mended_graph_and_continues_bit_by_bit():
     parts, own = graphs(), config()
-    (client, *_), _ = prepared(parts, own)
+    (client, *_), *_ = prepared(parts, own)
     model = start(parts[0], own)
     client.train(model)
     state = pickle.loads(pickle.dumps(client.state_dict()))
     restored = create(parts[0], own, 0)
     restored.load_state_dict(state)
+    assert restored.facts() == client.facts() and client.evaluate(model, own=False).keys() >= set(QUALITY)
+    assert np.isfinite([client.facts()[name] for name in QUALITY]).all()
     np.testing.assert_array_equal(restored.predict(model, own=False), client.predict(model, own=False))
     np.testing.assert_array_equal(restored.train(model).delta, client.train(model).delta)
 
 
-def test_after_its_preparation_a_client_answers_no_more():
-    (client, *_), messages = prepared(graphs(), config())
+def test_after_its_preparation_a_client_answers_no_more(preparation):
+    (client, *_), questions, _ = preparation
     with pytest.raises(RuntimeError, match="preparation"):
-        client.answer(0, messages["question", 0, 1, 0])
+        client.answer(0, questions[0])
 
 
 @pytest.mark.parametrize(
     "odd", [{"pairs": []}, {"train": "none"}, {"train": "one node"}, {"only": 1}, {"nodes": 1, "pairs": []}]
 )
 def test_odd_clients_prepare_and_train(odd):
-    parts, own = graphs(**odd), config()
-    clients, _ = prepared(parts, own)
+    parts, own = graphs(**odd), config({"local_epochs": 1, "exchanges": 1})
+    clients, *_ = prepared(parts, own)
     model = start(parts[0], own)
     for client in clients:
         assert np.isfinite(client.train(model).delta).all()
