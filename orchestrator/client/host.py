@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from orchestrator.client.admission import begin_run
 from orchestrator.client.interface import Decoder, Encoder
 from orchestrator.client.ledger import Account, Ledger, data_digest
 from orchestrator.client.states import read_states, write_states
@@ -346,6 +347,7 @@ def serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the coordinator ends its clients
     try:
         single_threaded()
+        begin_run()
         if own is not None:
             from orchestrator.models import NETWORKS
 
