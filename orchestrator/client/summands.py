@@ -49,6 +49,7 @@ class Answers:
 
     step: int
     questions: Mapping[int, Mapping[str, np.ndarray]] = field(repr=False)
+    name: str = "answers"
 
     def of(self, client: Any) -> np.ndarray:
         return client.answer(self.step, self.questions)
