@@ -20,7 +20,7 @@ from orchestrator.models import create_network
 from orchestrator.models.gcn import GCN, blocks
 from orchestrator.seeding import seeded_generator
 
-__all__ = ["AdamTraining", "Batch", "sum_up"]
+__all__ = ["AdamTraining", "Batch", "no_moments", "sum_up"]
 
 
 class AdamTraining(LocalMethod):
@@ -141,11 +141,25 @@ class AdamTraining(LocalMethod):
     @classmethod
     def _fit(cls, batch: Batch[Self], parameters: np.ndarray) -> list[tuple[np.ndarray, Mapping[str, Any]]]:
         """What each client trained, float64, shape (e,), and its scores."""
-        clients, method = batch.clients, batch.clients[0].settings
+        clients = batch.clients
         batch.released = torch.tensor(parameters, dtype=torch.float32)
         noises = [seeded_generator(c.config.seed, "train", c.client, c._participations) for c in clients]
-        trained = torch.tensor(cls.start(batch, parameters, noises), dtype=torch.float32, requires_grad=True)
-        moments = [client._take_moments(trained.shape[1]) for client in clients]
+        starts = cls.start(batch, parameters, noises)
+        moments = [client._take_moments(starts.shape[1]) for client in clients]
+        trained = cls._epochs(batch, starts, moments, noises)
+        return list(zip(trained.double().numpy(), cls.scores(batch, trained), strict=True))
+
+    @classmethod
+    def _epochs(
+        cls,
+        batch: Batch[Self],
+        starts: np.ndarray,
+        moments: Sequence[Mapping[str, Tensor]],
+        noises: Sequence[np.random.Generator],
+    ) -> Tensor:
+        """What each client has after its epochs, float32, shape (b, e); changes the moments."""
+        method = batch.clients[0].settings
+        trained = torch.tensor(starts, dtype=torch.float32, requires_grad=True)
         for _ in range(method.local_epochs):
             gradients = cls.gradients(batch, trained, noises)
             adam(
@@ -165,7 +179,7 @@ class AdamTraining(LocalMethod):
                 maximize=False,
             )
             cls.after_step(batch, trained.detach())
-        return list(zip(trained.detach().double().numpy(), cls.scores(batch, trained.detach()), strict=True))
+        return trained.detach()
 
     def logits(self, parameters: np.ndarray, own: bool) -> np.ndarray:
         """Without dropout."""
@@ -185,7 +199,7 @@ class AdamTraining(LocalMethod):
         """Adam's state, to be changed in place."""
         if self._moments:
             return self._moments
-        fresh = {"step": torch.tensor(0.0), "exp_avg": torch.zeros(size), "exp_avg_sq": torch.zeros(size)}
+        fresh = no_moments(size)
         if self.settings.keeps_state:
             self._moments = fresh
         return fresh
@@ -244,6 +258,11 @@ class Batch(Generic[_Client]):
     def each(self, values: Tensor) -> Sequence[Tensor]:
         """What stands at the training nodes, client by client."""
         return blocks(values, self.counts)
+
+
+def no_moments(size: int) -> dict[str, Tensor]:
+    """Adam's state before the first step on a vector of this length."""
+    return {"step": torch.tensor(0.0), "exp_avg": torch.zeros(size), "exp_avg_sq": torch.zeros(size)}
 
 
 def sum_up(values: Sequence[Tensor]) -> Tensor:

@@ -13,10 +13,10 @@ from orchestrator.config import Config
 from orchestrator.errors import ConfigError
 from orchestrator.graphs.balance import group_balance
 from orchestrator.graphs.graph import Graph
-from orchestrator.methods.adam_training import AdamTraining, Batch, sum_up
+from orchestrator.methods.adam_training import AdamTraining, Batch, no_moments, sum_up
 from orchestrator.methods.fairness import gap_coefficients, gaps, js_distance_over_nodes, js_divergence
 from orchestrator.methods.settings import F2GNNSettings
-from orchestrator.seeding import derived_seed
+from orchestrator.seeding import derived_seed, seeded_generator
 
 __all__ = ["F2GNN"]
 
@@ -44,13 +44,31 @@ class F2GNN(AdamTraining):
         ).float()
         self._local: np.ndarray | None = None
         if method.local_init == "own":
-            self._local = self.network.initial_parameters(derived_seed(config.seed, "local model", client))
+            self._local = self._random_model()
         self._last_penalty = 0.0
+
+    def _random_model(self) -> np.ndarray:
+        return self.network.initial_parameters(derived_seed(self.config.seed, "local model", self.client))
+
+    @classmethod
+    def _train_first_models(cls, clients: Sequence[Self]) -> None:
+        """Line 3, when a client is first asked: it takes nothing from anyone, so this is as good as before round 1.
+
+        From a random model, as the first released one is not sent before line 5; the moments of Adam are not kept.
+        """
+        due = [client for client in clients if client.settings.local_init == "trained" and client._local is None]
+        if due:
+            starts = np.stack([client._random_model() for client in due])
+            noises = [seeded_generator(client.config.seed, "first local model", client.client) for client in due]
+            trained = cls._epochs(Batch(due), starts, [no_moments(starts.shape[1]) for _ in due], noises)
+            for client, model in zip(due, trained.double().numpy(), strict=True):
+                client._local = model.copy()
 
     @classmethod
     def start(cls, batch: Batch[Self], parameters: np.ndarray, noises: Sequence[np.random.Generator]) -> np.ndarray:
         """``(1 - js) w_local + js w`` (line 30) for the clients that have a previous model."""
         starts = super().start(batch, parameters, noises)
+        cls._train_first_models(batch.clients)
         previous = {i: client._local for i, client in enumerate(batch.clients) if client._local is not None}
         if not previous:
             return starts

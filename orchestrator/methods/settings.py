@@ -107,10 +107,11 @@ class F2GNNSettings(GlobalModelSettings):
         description="where the penalty is taken for the score; trained_model: after training, without dropout; "
         "last_epoch: the training-mode forward before the last step",
     )
-    local_init: Literal["global", "own"] = Field(
+    local_init: Literal["global", "own", "trained"] = Field(
         "global",
         description="what a client that never took part starts from; global: the released model alone; own: also a "
-        "random local model of its own",
+        "random local model of its own; trained: also one that it has trained alone from there, for local_epochs "
+        "(line 3 of the paper's Algorithm 1)",
     )
     score_max: float = Field(2.0, gt=0, le=2**20, description="public cap of the fairness score")
 

@@ -70,7 +70,10 @@ def test_create_follows_the_configuration(make_graph, name):
     assert type(client) is method_class(name) and isinstance(client, LocalMethod)
 
 
-STARTS = [(name, {}) for name in NAMES] + [("f2gnn", {"local_init": "own"})]
+STARTS = [(name, {}) for name in NAMES] + [
+    ("f2gnn", {"local_init": "own"}),
+    ("f2gnn", {"local_init": "trained"}),
+]
 
 
 @pytest.mark.parametrize(("name", "method"), STARTS)
@@ -169,6 +172,7 @@ KINDS = [
 SWITCHES = {
     "default": {},
     "stateless": {"stateful": False},
+    "first models": {"local_init": "trained"},
     "reference": {
         "penalty": "broadcast",
         "divergence": "js_distance_over_nodes",

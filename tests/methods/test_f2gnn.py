@@ -90,6 +90,22 @@ def test_own_local_models_differ_by_client_and_seed(make_graph):
     np.testing.assert_array_equal(models[0], local_model(F2GNN(graph, config(local_init="own", seed=1), 0)))
 
 
+@pytest.mark.parametrize("stateful", [True, False])
+def test_a_first_local_model_is_trained_from_the_clients_own_start(make_graph, monkeypatch, stateful):
+    """Algorithm 1, line 3: what a client has that is released its own start, and trains on it without another model."""
+    graph, seen = make_graph(), []
+    own = local_model(F2GNN(graph, config(local_init="own", dropout=0.0), 0))
+    alone = create(graph, config(dropout=0.0), 0)
+    alone.train(own)
+    monkeypatch.setitem(f2gnn._DIVERGENCES, "js", lambda *args: seen.append(args[0]) or 1.0)
+    client = create(graph, config(local_init="trained", dropout=0.0, stateful=stateful), 0)
+    for seed in (0, 1):
+        client.train(start(graph, seed))
+    expected = Evaluator(graph, config().model).logits(local_model(alone))[graph.train, 1]
+    np.testing.assert_allclose(seen[0], expected, atol=1e-6)
+    assert (seen[0] == seen[1]).all() != stateful  # without a state, every participation is as the first
+
+
 @pytest.mark.parametrize("js", [0.0, 0.25, 1.0])
 def test_start_interpolates_between_local_and_global(make_graph, monkeypatch, js):
     graph = make_graph()
@@ -131,6 +147,7 @@ def differ(a, b):
         ("divergence", "js_distance_over_nodes"),
         ("divergence_local_mode", "train"),
         ("local_init", "own"),
+        ("local_init", "trained"),
         ("tau_combine", 10.0),
     ],
 )
