@@ -29,11 +29,23 @@ from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.wire.message import Place
 
-__all__ = ["admit"]
+__all__ = ["admit", "begin_run"]
 
 _LOG = logging.getLogger(__name__)
 
 _LONGEST = 1.0 + 1e-6
+
+_STAYED_BEHIND = (
+    "; with method.stateful = true a client starts from its last local model too, far behind a released one that noise "
+    "has moved since; with false it starts from the released one alone"
+)
+_warned: set[str] = set()
+"""Of what this process has warned in this run."""
+
+
+def begin_run() -> None:
+    """Warn anew; for a process that begins to serve a run."""
+    _warned.clear()
 
 
 def admit(
@@ -56,13 +68,25 @@ def admit(
     ranges, delta, scores = RULES[parameters.rule].ranges(parameters), update.delta, update.scores
     try:
         values = {name: _within(name, scores[name], limits) for name, limits in ranges.items()}
+    except RangeError as error:
+        _refuse_or_warn(place, "scores", str(error), confine)
+        values = {name: _confined(scores[name], limits) for name, limits in ranges.items()}
+    try:
         return vectors.encode_update(delta), values
     except RangeError as error:
-        if not confine:
-            raise RangeError(f"{place}: {error}") from None
-        _LOG.warning("%s: the update was brought into range: %s", place, error)
-    values = {name: _confined(scores[name], limits) for name, limits in ranges.items()}
+        # F2GNN's clients alone start from a model of their own.
+        behind = confine and parameters.rule == "f2gnn" and np.isfinite(delta).all()
+        _refuse_or_warn(place, "update", f"{error}{_STAYED_BEHIND if behind else ''}", confine)
     return vectors.confine_update(delta), values
+
+
+def _refuse_or_warn(place: Place, what: str, reason: str, confine: bool) -> None:
+    """Args: what: the kind of fault, of which one is enough."""
+    if not confine:
+        raise RangeError(f"{place}: {reason}") from None
+    if what not in _warned:
+        _warned.add(what)
+        _LOG.warning("%s: the update was brought into range, and later ones will be unsaid: %s", place, reason)
 
 
 def _within(name: str, value: float | np.ndarray, limits: Range) -> float | np.ndarray:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from orchestrator.client.admission import begin_run
 from orchestrator.client.interface import Decoder, Encoder
 from orchestrator.client.summands import Summand, as_update
 from orchestrator.config import Config
@@ -301,6 +302,7 @@ def serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the coordinator ends its clients
     try:
         single_threaded()
+        begin_run()
         if own is not None:
             from orchestrator.models import NETWORKS
 

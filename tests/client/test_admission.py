@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.client.admission import admit
+from orchestrator.client.admission import admit, begin_run
 from orchestrator.client.plain import SimulatingEncoder
 from orchestrator.errors import RangeError
 from orchestrator.methods.base import LocalUpdate
@@ -23,6 +23,11 @@ GOOD = {"balance": 0.5, "fairness": 1.5}
 
 def admitted(delta, scores, confine):
     return admit(FORMAT, PARAMETERS, LocalUpdate(np.array(delta), 0.0, scores), PLACE, confine=confine)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_run():
+    begin_run()
 
 
 BAD = [
@@ -45,6 +50,25 @@ def test_without_noise_it_is_refused_and_with_noise_brought_into_range(delta, sc
     np.testing.assert_allclose(FORMAT.decode_update(update), confined, atol=1e-4)
     assert values == within and FORMAT.norm(update) < FORMAT.limit
     assert "round 3, client 7" in caplog.text and text in caplog.text  # the client's own log
+
+
+def test_a_run_warns_once_of_each_kind_of_fault(caplog):
+    for delta, scores, *_ in 20 * BAD:
+        admitted(delta, scores, confine=True)
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "holds NaN" in first and "balance score" in second
+    begin_run()
+    admitted([0.0, 100.0], GOOD, confine=True)
+    assert "norm is not below" in caplog.records[2].getMessage()
+
+
+@pytest.mark.parametrize(
+    ("rule", "delta", "told"),
+    [("f2gnn", [0.0, 100.0], True), ("f2gnn", [0.0, np.inf], False), ("fedavg", [0.0, 100.0], False)],
+)
+def test_why_f2gnns_norms_leave_the_range_is_said_of_norms_alone(rule, delta, told, caplog):
+    admit(FORMAT, RoundParameters(rule, 3), LocalUpdate(np.array(delta), 0.0, GOOD), PLACE, confine=True)
+    assert ("method.stateful" in caplog.text) == told
 
 
 @given(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.client import host
+from orchestrator.client import admission, host
 from orchestrator.client.host import Clients, Order, _batches, _read_states, _write_states, serve
 from orchestrator.errors import DataError, RunError
 from orchestrator.graphs import client_graphs, load_graph
@@ -213,3 +213,12 @@ def test_a_client_that_cannot_even_begin_is_one_line(monkeypatch, capsys, error,
         sys.excepthook(*sys.exc_info())
     err = capsys.readouterr().err
     assert err.startswith(said) and err.count("\n") == bool(said) and "4711" not in err
+
+
+def test_a_process_that_serves_a_new_run_warns_anew(setting, monkeypatch):
+    config, graphs = setting
+    monkeypatch.setattr(admission, "_warned", {"update"})
+    ours, theirs = multiprocessing.Pipe()
+    ours.close()
+    serve(theirs, graphs, config)
+    assert not admission._warned
