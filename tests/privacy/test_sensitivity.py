@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,8 @@ from orchestrator.privacy.sensitivity import (
     l2_sensitivity,
     largest_weight,
     replacement_bound,
+    softmax_bound,
+    softmax_own,
     weights_error,
 )
 from tests.support import compute, share
@@ -394,3 +397,54 @@ def test_weights_on_shares_are_within_the_error_that_is_added(q, lam, tau, width
             share(scores["fairness"]),
         )
         assert np.abs(secret - exact).sum() < weights_error(parameters)
+
+
+# The rule softmax
+
+
+def moved(scores, own, updates, replaced):
+    """How far the aggregate of a softmax moves where the first client's score and update become others, or go."""
+    first = softmax([own[0], *scores]) @ np.vstack([replaced[:1], updates])
+    second = (
+        softmax([own[1], *scores]) @ np.vstack([replaced[1:], updates])
+        if own[1] is not None
+        else (softmax(scores) @ updates)
+    )
+    return np.linalg.norm(first - second)
+
+
+@given(st.integers(2, 8), st.floats(0.01, 30), st.integers(0, 2**32), st.booleans(), st.booleans())
+def test_no_two_cohorts_of_a_softmax_are_further_apart_than_its_bound(q, width, seed, removed, extreme):
+    rng = np.random.default_rng(seed)
+    scores, own = rng.uniform(0, width, q - 1), rng.uniform(0, width, 2)
+    if extreme:
+        scores, own = width * rng.integers(0, 2, q - 1), width * rng.integers(0, 2, 2)
+    updates, replaced = rng.normal(size=(q - 1, 2)), rng.normal(size=(2, 2))
+    updates, replaced = (u / np.linalg.norm(u, axis=1, keepdims=True) for u in (updates, replaced))
+    bound = softmax_bound(RoundParameters("softmax", q, fairness_max=width), q)
+    assert moved(scores, (own[0], None if removed else own[1]), updates, replaced) <= bound + 1e-12
+
+
+@pytest.mark.parametrize("width", [0.0, 1.0, 4.0, 20.0])
+@pytest.mark.parametrize(("q", "least"), [(2, 2), (10, 10), (10, 6)])
+def test_two_cohorts_of_a_softmax_reach_its_bound(q, least, width):
+    parameters, others = RoundParameters("softmax", q, fairness_max=width), np.zeros(least - 1)
+    opposite = np.array([[1.0], [-1.0]])
+    bound = softmax_bound(parameters, least)
+    assert moved(others, (width, width), np.ones((least - 1, 1)), opposite) == pytest.approx(bound)
+    exact = l2_sensitivity(parameters, 3.0, FORMAT, "bounded_weights", "fixed", q, least)
+    assert 3 * bound <= exact <= 3 * bound + 1e-5
+
+
+@pytest.mark.parametrize("width", [0.5, 2.0, 8.0])
+def test_one_client_more_under_a_fixed_denominator_moves_what_is_declared(width):
+    parameters = RoundParameters("softmax", 2, fairness_max=width, expected=5)
+    largest, error = softmax_own(parameters)
+    weight = run_locally(RULES["softmax"].weights(Float64(), parameters, {"score": np.array([width, 0.0])}))
+    assert weight[0] == pytest.approx(largest) and weight[1] < weight[0] and 0 < error < 1e-6
+
+
+def test_the_page_has_the_softmaxs_figures():
+    text = (Path(__file__).parent.parent.parent / "docs" / "privacy.md").read_text(encoding="utf-8")
+    times = [softmax_bound(RoundParameters("softmax", 10, fairness_max=w), 10) / (2 / 10) for w in (1.0, 4.0)]
+    assert f"move {times[0]:.1f} times as much as with equal weights, of W = 4 {times[1]:.1f} times" in text
