@@ -86,7 +86,7 @@ def _refuse_or_warn(place: Place, what: str, reason: str, confine: bool) -> None
         raise RangeError(f"{place}: {reason}") from None
     if what not in _warned:
         _warned.add(what)
-        _LOG.warning("%s: the update was brought into range, and later ones will be unsaid: %s", place, reason)
+        _LOG.warning("%s: the update was brought into range (later ones will not be reported): %s", place, reason)
 
 
 def _within(name: str, value: float | np.ndarray, limits: Range) -> float | np.ndarray:
