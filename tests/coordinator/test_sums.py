@@ -260,11 +260,13 @@ def test_a_sum_is_paid_for_before_it_exists_and_once_if_it_was_kept(tiny, tmp_pa
             keep(self, *arguments)
         raise Crash
 
+    paid, released = [], []
+    monkeypatch.setattr(Summation, "total", lambda self, *a: paid.append(folder.load_privacy()) or total(self, *a))
     monkeypatch.setattr(RunFolder, "save_totals", crash)
     with pytest.raises(Crash):
         train(config, folder)
+    assert [state and state["sums"] for state in paid] == [{"classes": 1}]
     monkeypatch.setattr(RunFolder, "save_totals", keep)
-    released = []
     monkeypatch.setattr(Summation, "total", lambda self, *a: released.append(total(self, *a)) or released[-1])
     train(config, folder, resume=True)
     times = 2 if moment == "before" else 1
