@@ -23,8 +23,10 @@ from orchestrator.wire.upload import Upload
 
 ALL = None
 PUBLIC = {
+    "Account": ALL,
     "Aggregate": ALL,
     "Aggregation": {"parameters", "cost", "within", "left_out"},
+    "Announce": ALL,
     "Announcement": ALL,
     "Answers": {"step"},
     "Ask": ALL,
@@ -37,6 +39,7 @@ PUBLIC = {
     "Correlated": set(),
     "Deliver": {"round", "decoder", "reveal"},
     "Demand": ALL,
+    "Entry": {"budget", "session", "round", "done"},
     "Evaluate": ALL,
     "Finding": ALL,
     "Header": ALL,
@@ -73,7 +76,7 @@ PUBLIC = {
     "SimulatingEncoder": ALL,
     "Statistic": ALL,  # its name
     "Submit": ALL,
-    "TablesOf": {"layout", "own"},
+    "TablesOf": {"layout", "own", "name"},
     "Terms": ALL,
     "Total": {"cost", "left_out"},
     "Train": ALL,

@@ -67,9 +67,9 @@ class Entry:
         session, round, done: of the last charge, and what else was charged with it.
     """
 
-    data: str
+    data: str = field(repr=False)
     budget: Budget
-    rounds: set[int] = field(default_factory=set)
+    rounds: set[int] = field(default_factory=set, repr=False)
     session: str = ""
     round: int = 0
     done: set[str] = field(default_factory=set)
