@@ -51,6 +51,11 @@ class Answers:
     questions: Mapping[int, Mapping[str, np.ndarray]] = field(repr=False)
     name: str = "answers"
 
+    @property
+    def name(self) -> str:
+        """That of no sum which a plan counts: what clients prepare together has no epsilon."""
+        return f"answers of step {self.step}"
+
     def of(self, client: Any) -> np.ndarray:
         return client.answer(self.step, self.questions)
 

@@ -120,7 +120,7 @@ def test_who_keeps_a_ledger_lets_out_nothing_that_no_epsilon_counts(kept):
             with pytest.raises(RunError, match="asked for what no epsilon counts"):
                 ask()
         with pytest.raises(RunError, match="asked for what no epsilon counts"):
-            pool.prepare_together(0)
+            pool.ask(0)
     assert all(not entry.rounds for entry in read_ledger(path).values())
 
 
