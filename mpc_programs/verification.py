@@ -11,7 +11,18 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["ABOVE", "BELOW", "KAPPA", "LARGEST_REACH", "LEAST_BOUND", "PRODUCT_ROWS", "ROWS", "largest_sum", "shift"]
+__all__ = [
+    "ABOVE",
+    "BELOW",
+    "KAPPA",
+    "LARGEST_BOUND",
+    "LARGEST_LENGTH",
+    "LEAST_BOUND",
+    "PRODUCT_ROWS",
+    "ROWS",
+    "largest_sum",
+    "shift",
+]
 
 ROWS = 128
 PRODUCT_ROWS = 64
@@ -23,8 +34,11 @@ ABOVE, BELOW = 1.5, 1.78
 LEAST_BOUND = 2**13
 """Of B, in steps: beside it rounding to 2^`shift` is small."""
 
-LARGEST_REACH = 2**58
-"""B d stays below: a row times an update whose coordinates are below 25 B is then below 2^63, and wraps nowhere."""
+LARGEST_BOUND = 2**34
+"""Of B: honest updates of it are refused with probability below 2^-22."""
+
+LARGEST_LENGTH = 2**24
+"""Of d: a row times an update whose coordinates are below 25 B is then below 2^63, and wraps nowhere."""
 
 _FINEST = 8
 _LEAST_SHIFT = 5

@@ -49,7 +49,6 @@ class Answers:
 
     step: int
     questions: Mapping[int, Mapping[str, np.ndarray]] = field(repr=False)
-    name: str = "answers"
 
     @property
     def name(self) -> str:

@@ -181,8 +181,8 @@ class FederationConfig(Section):
     )
     clients: Literal["trusted", "untrusted"] = Field(
         "trusted",
-        description="untrusted: the servers check on shares that every update is at most privacy.clip_norm long (or "
-        "what sharing.integer_bits allows) and every score in its range, and leave out who lies",
+        description="untrusted: the servers check on shares that every update is at most privacy.clip_norm long and "
+        "every score in its range, and leave out who lies",
     )
     min_cohort: int | None = Field(
         None,

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Literal
 
 from mpc_programs.programs import PROGRAMS
-from mpc_programs.rules import RULES, RoundParameters
-from mpc_programs.verification import LEAST_BOUND
+from mpc_programs.rules import RULES, RoundParameters, score_widths
+from mpc_programs.verification import LARGEST_BOUND, LEAST_BOUND
 from orchestrator.config import Config
 from orchestrator.coordinator.evaluation_sum import noisy_evaluation
 from orchestrator.errors import ConfigError
@@ -327,6 +327,9 @@ class RoundPlan:
         that belongs to the bound must be fine enough and fit.
         """
         low, high = self.vectors.limit / _LARGEST_RATIO, self.vectors.limit
+        if self.rule.bound is not None:
+            steps = -self.vectors.update_bits
+            low, high = max(low, math.ldexp(LEAST_BOUND, steps)), min(high, math.ldexp(LARGEST_BOUND, steps))
         # Noise is an affine function of the bound; see `l2_sensitivity`.
         least, most = (self.at(bound)._stddev for bound in (low, high))
         if slope := (most - least) / (high - low):
@@ -353,6 +356,8 @@ class RoundPlan:
         if not parameters.personal:
             factors += clip_error(cohort, total)
         bound = self.vectors.error_bound(cohort, largest_coordinate, factors, total)
+        if parameters.bound is not None:  # clients that shorten their updates themselves round towards zero
+            bound += math.ldexp(total, -self.vectors.update_bits)
         if self.engine == "mpspdz":
             return bound + program.mpspdz_error(parameters, cohort, largest_coordinate)
         return bound + program.error(cohort, total, self.vectors.model_bits)
@@ -420,6 +425,9 @@ def _parameters(config: Config, vectors: VectorFormat) -> RoundParameters | None
 
 def _verified(config: Config, parameters: RoundParameters, vectors: VectorFormat) -> RoundParameters:
     """The same with a bound that the servers check. Raises ConfigError, naming what cannot be checked."""
+    bound = config.privacy.clip_norm
+    if bound is None:
+        raise ConfigError("federation.clients = untrusted: set privacy.clip_norm, which the servers check")
     wrong = {
         f"engine.name = {config.engine.name}": config.engine.name not in ("embedded", "plaintext"),
         f"engine.program = {config.engine.program}": config.engine.program != "assisted",
@@ -427,14 +435,19 @@ def _verified(config: Config, parameters: RoundParameters, vectors: VectorFormat
     }
     if found := [setting for setting, is_set in wrong.items() if is_set]:
         raise ConfigError(f"federation.clients = untrusted: nothing is checked with {', '.join(found)}")
-    bound = vectors.limit if config.privacy.clip_norm is None else config.privacy.clip_norm
-    if math.ldexp(bound, vectors.update_bits) < LEAST_BOUND:
+    least, most = (math.ldexp(steps, -vectors.update_bits) for steps in (LEAST_BOUND, LARGEST_BOUND))
+    if not least <= bound <= most:
         raise ConfigError(
-            f"federation.clients = untrusted: privacy.clip_norm = {bound:g} has too few steps of "
-            f"2^-sharing.update_bits to be checked; expected at least {math.ldexp(LEAST_BOUND, -vectors.update_bits):g}"
+            f"federation.clients = untrusted: privacy.clip_norm = {bound:g} cannot be checked with "
+            f"sharing.update_bits = {vectors.update_bits}; expected {least:g} to {most:g}"
         )
     highest = 2.0 ** math.ceil(math.log2(parameters.fairness_max))  # scores are shared as so many bits
-    return replace(parameters, bound=bound, fairness_max=highest)
+    checked = replace(parameters, bound=bound, fairness_max=highest)
+    try:
+        score_widths(checked)
+    except ValueError as error:
+        raise ConfigError(f"federation.clients = untrusted: method.name = {config.method.name}: {error}") from None
+    return checked
 
 
 def _check_personal(config: Config) -> None:

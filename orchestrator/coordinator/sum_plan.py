@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from mpc_programs.rules import RoundParameters
+from mpc_programs.verification import KAPPA
 from orchestrator.coordinator.round_plan import FINEST_NOISE_BITS, HIDING_COHORT, Noise, RoundPlan
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat
@@ -41,12 +42,13 @@ def sum_plan(described: SecureSum, clients: int, run: RoundPlan) -> RoundPlan:
         summands = clients if run.sampling == "poisson" else run.rule.cohort
         least = run.min_cohort
     sigma = replaced * described.noise_multiplier
-    room = 2.0 * (1.01 * summands + _NOISE_ROOM * server_stddev(sigma, 1.0, run.noise.servers))
+    untrusted = run.parameters is not None and run.parameters.bound is not None
+    longest = KAPPA if untrusted else 1.01
+    room = 2.0 * (longest * summands + _NOISE_ROOM * server_stddev(sigma, 1.0, run.noise.servers))
     integer_bits = math.ceil(math.log2(room))
     weight_bits = min(SCALAR_BITS, (63 - integer_bits) // 2)  # updates are rounded to about as much as factors are
     update_bits = 63 - weight_bits - integer_bits
     vectors = VectorFormat(update_bits, weight_bits, integer_bits)
-    untrusted = run.parameters is not None and run.parameters.bound is not None
     plan = RoundPlan(
         parameters=RoundParameters(
             "fedavg",

@@ -20,7 +20,7 @@ import numpy as np
 
 import orchestrator.errors as errors
 from mpc_programs.programs import PROGRAMS
-from mpc_programs.verification import LARGEST_REACH
+from mpc_programs.verification import LARGEST_LENGTH
 from orchestrator.client.opening import OpeningDecoder
 from orchestrator.client.sealing import SealingEncoder
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
@@ -121,11 +121,10 @@ class TwoServerEngine(Engine):
         with the processes that held them, and envelopes sealed for the old ones fit nowhere.
         """
         self.close()
-        bound = self._parameters.bound
-        if bound is not None and math.ldexp(bound, self._vectors.update_bits) * len(parameters) >= LARGEST_REACH:
+        if self._parameters.bound is not None and len(parameters) > LARGEST_LENGTH:
             raise ConfigError(
-                f"federation.clients = untrusted: nothing is proven for {len(parameters)} parameters with "
-                f"sharing.update_bits = {self._vectors.update_bits}; lower these bits or privacy.clip_norm"
+                f"federation.clients = untrusted: nothing is proven for {len(parameters)} parameters, more than "
+                f"{LARGEST_LENGTH}"
             )
         self._position = Position("start", 0)
         self._prepared = 0
@@ -203,6 +202,8 @@ class TwoServerEngine(Engine):
         parameters = replace(self._parameters, cohort=size)
         if terms.clip_norm != self._usual.clip_norm:
             if parameters.bound is not None:
+                if terms.clip_norm is None:
+                    raise ConfigError("federation.clients = untrusted: a round needs a clip bound that can be checked")
                 return Announcement(replace(parameters, bound=terms.clip_norm), terms.noise_stddev, terms.count_stddev)
             ratio = None if terms.clip_norm is None else self._vectors.limit / terms.clip_norm
             # A power of two, so that rounds whose clip bounds are alike are one program.

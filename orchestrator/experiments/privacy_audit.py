@@ -117,8 +117,12 @@ def audited_plan(plan: RoundPlan) -> RoundPlan:
             plan.rule,
             cohort=cohort,
             expected=None if plan.rule.expected is None else cohort,
-            ratio_max=plan.vectors.limit / clip_norm,
+            ratio_max=None if plan.rule.bound else plan.vectors.limit / clip_norm,
+            bound=clip_norm if plan.rule.bound else None,
         ),
+        # The same canaries in every round are no clients that take turns: what is attacked is a round's fresh noise.
+        sampling="distinct" if plan.sampling == "cyclic" else plan.sampling,
+        bands=(),
         clip_norm=clip_norm,
         noise=replace(plan.noise, count_multiplier=None, budget=None),
         min_cohort=0 if poisson else cohort,
@@ -219,14 +223,14 @@ def _finding(run: PrivacyPlan, one: PrivacyPlan, rates: Rates, rounds: int, view
     """Args: run: of the run; one: of a round as it was audited, in which the canary takes part."""
     stated = [one.epsilon(1, view), run.epsilon(rounds, view)]
     assert stated[0] is not None and stated[1] is not None  # the paper's accountant is of no run
-    chance = 1.0 if view == "server" else run.cohort / run.clients
+    chance = 1.0 if view == "server" or run.sampler == "cyclic" else run.cohort / run.clients
     return Finding(
         rates,
         one.release(view).noise_multiplier,
         stated[0],
         composed_epsilon(rates, 1, 1.0, run.delta),
         stated[1],
-        composed_epsilon(rates, rounds, chance, run.delta),
+        composed_epsilon(rates, run.turns(rounds), chance, run.delta),
     )
 
 

@@ -86,7 +86,7 @@ def l2_sensitivity(
         # A rule that declares nothing has the noise of weights that sum to one, and nothing is claimed for it.
         total = BOUNDS[parameters.rule].total if parameters.rule in BOUNDS else 1.0
         exact = 2.0 * total if mode == "worst_case" else bounds_of(parameters).replaced(parameters, least)
-        if parameters.rule not in BOUNDS or BOUNDS[parameters.rule].coupled:
+        if parameters.rule not in BOUNDS or BOUNDS[parameters.rule].coupled or least < q:
             exact *= others
         # Every weight depends on every client, so in both worlds all q factors have errors of their own.
         # docs/privacy.md, (8): the weights' errors meet clipped updates, those of clip factors and products any.

@@ -10,6 +10,7 @@ that client its part; whatever else fails is an error that names peer, phase and
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import astuple, dataclass, field, replace
@@ -20,6 +21,7 @@ import numpy as np
 
 from mpc_programs.lockstep import Protocol, run
 from mpc_programs.rules import RoundParameters
+from mpc_programs.verification import LARGEST_BOUND, LEAST_BOUND
 from orchestrator.errors import ConfigError, DisagreementError, ProtocolError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE
 from orchestrator.mpc.shares import VectorShare
@@ -140,6 +142,12 @@ class Server(ABC):
         """The same, if its noise can be held, and what it asks to check can be checked."""
         if announcement.parameters.bound is not None and not self.verifies:
             raise self._coordinator.error(DisagreementError, "asked to check clients, which this engine does not")
+        if (bound := announcement.parameters.bound) is not None:
+            steps = math.ldexp(bound, self._vectors.update_bits)
+            if not LEAST_BOUND <= steps <= LARGEST_BOUND:
+                raise self._coordinator.error(
+                    DisagreementError, f"announced a bound of {bound:g}, which nothing checks"
+                )
         try:
             self._vectors.check_noise(announcement.noise_stddev)
         except ConfigError as error:

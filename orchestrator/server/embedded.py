@@ -78,7 +78,8 @@ class EmbeddedServer(Server):
         started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges
         ops, slots = SharedArithmetic(self.index, self._checked_with.batch), sorted(agreed)
         bound = math.ldexp(self._parameters.bound, self._vectors.update_bits)
-        protocol = verify(ops, bound, self._layout().widths, [Witness.of(agreed[slot]) for slot in slots])
+        counted, witnesses = self._announced.count_stddev is not None, [Witness.of(agreed[slot]) for slot in slots]
+        protocol = verify(ops, bound, self._layout().widths, counted, witnesses)
         verdicts, scores = run_with(protocol, self._peer)
         self._checks.seconds += time.perf_counter() - started
         self._checks.bytes += self._peer.sent_bytes - sent
@@ -93,9 +94,7 @@ class EmbeddedServer(Server):
 
     def _checking(self, parameters: RoundParameters) -> Demand:
         """What checking all who were asked takes from preprocessing."""
-        assert parameters.bound is not None
-        bound = math.ldexp(parameters.bound, self._vectors.update_bits)
-        return verification_demand(parameters.cohort, self._layout().widths, bound)
+        return verification_demand(parameters.cohort, self._layout().widths)
 
     def compute(self, number: int, present: Present) -> tuple[VectorShare, dict[str, Any]]:
         asked = time.perf_counter()

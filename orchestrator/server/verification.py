@@ -59,13 +59,14 @@ class Witness:
 
 
 async def verify(
-    ops: SharedArithmetic, bound: float, widths: Sequence[int], witnesses: Sequence[Witness]
+    ops: SharedArithmetic, bound: float, widths: Sequence[int], counted: bool, witnesses: Sequence[Witness]
 ) -> tuple[list[str | None], list[list[int]]]:
     """By upload why it is refused, or None; and its scores, shares in Z_2^128 made of its bits.
 
     Args:
         bound: B in steps of the updates' grid.
-        widths: bits of each score, of 2^-32 the first; the last one's, where it is one bit, that which is counted.
+        widths: bits of each score, of 2^-32 the first.
+        counted: whether the last one is the bit that is counted.
 
     Rounds: 10, whatever the number of uploads. Bytes of each server, an upload: 2,048 for the norm, 520 and 32 for the
     product, about 100 for the comparison, an eighth of the bits. Error probabilities: `mpc_programs.verification`, and
@@ -74,7 +75,7 @@ async def verify(
     long, wrong, scores = await gather(
         _too_long(ops, bound, [witness.update for witness in witnesses]),
         _wrong_product(ops, witnesses),
-        _scores(ops, widths, [witness.bits for witness in witnesses]),
+        _scores(ops, widths, counted, [witness.bits for witness in witnesses]),
     )
     opened = await open_bits(long, reason="which updates are too long decides who is left out, and is recorded")
     verdicts = [PRODUCT if bad else NORM if opened >> k & 1 else None for k, bad in enumerate(wrong)]
@@ -128,7 +129,7 @@ async def _wrong_product(ops: SharedArithmetic, witnesses: Sequence[Witness]) ->
     return [digest != theirs[32 * k : 32 * k + 32] for k, digest in enumerate(digests)]
 
 
-async def _scores(ops: SharedArithmetic, widths: Sequence[int], bits: Sequence[int]) -> list[list[int]]:
+async def _scores(ops: SharedArithmetic, widths: Sequence[int], counted: bool, bits: Sequence[int]) -> list[list[int]]:
     """Each upload's scores as shares in Z_2^128: bits as numbers, the first of 2^-32; a counted one at `COUNT_BITS`."""
     each = sum(widths)
     if not each or not bits:
@@ -138,8 +139,8 @@ async def _scores(ops: SharedArithmetic, widths: Sequence[int], bits: Sequence[i
     scores, start = [], 0
     for _ in bits:
         found = []
-        for width in widths:
-            first = COUNT_BITS if width == 1 else 0
+        for k, width in enumerate(widths):
+            first = COUNT_BITS if counted and k == len(widths) - 1 else 0
             found.append(sum(value << first + j for j, value in enumerate(numbers[start : start + width])) & MASK128)
             start += width
         scores.append(found)
@@ -147,10 +148,10 @@ async def _scores(ops: SharedArithmetic, widths: Sequence[int], bits: Sequence[i
 
 
 @lru_cache(maxsize=64)
-def verification_demand(cohort: int, widths: tuple[int, ...], bound: float) -> Demand:
+def verification_demand(cohort: int, widths: tuple[int, ...]) -> Demand:
     """Exactly what checking a whole cohort's uploads takes, counted by running it on zeros."""
     zeros = np.zeros(ROWS, dtype=np.uint64)
     tally = Tally()
-    protocol = verify(SharedArithmetic(0, tally), bound, widths, [Witness(zeros, zeros, zeros[0], 0)] * cohort)
+    protocol = verify(SharedArithmetic(0, tally), 2.0**25, widths, False, [Witness(zeros, zeros, zeros[0], 0)] * cohort)
     run(protocol, lambda payload: payload)
     return tally.taken

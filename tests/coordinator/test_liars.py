@@ -10,18 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpc_programs.rules import RoundParameters
-from mpc_programs.verification import KAPPA
+from mpc_programs.verification import KAPPA, LARGEST_BOUND, LEAST_BOUND
 from orchestrator.config import load_config
 from orchestrator.coordinator import two_servers
+from orchestrator.coordinator.audit import audit
 from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.round_plan import RoundPlan, Terms
-from orchestrator.errors import CohortError, ConfigError
-from orchestrator.mpc.fixed_point import VectorFormat
+from orchestrator.coordinator.sum_plan import sum_plan
+from orchestrator.errors import CohortError, ConfigError, DisagreementError
+from orchestrator.methods.base import LocalUpdate
+from orchestrator.mpc.fixed_point import VectorFormat, clip_error
 from orchestrator.privacy.sensitivity import l2_sensitivity
+from orchestrator.secure_sum import SecureSum
 from orchestrator.wire.message import HEADER_BYTES, Place
 from orchestrator.wire.orders import Settle
-from orchestrator.wire.upload import share_update
-from tests.coordinator.test_left_out import COHORT, FORMAT, Running, for_another, resealed, torn
+from orchestrator.wire.upload import Layout, share_update, unpack_upload
+from tests.coordinator.test_left_out import COHORT, FORMAT, MODEL, Running, for_another, resealed, torn
 from tests.support import engine_of
 
 PARAMETERS = RoundParameters("f2gnn", len(COHORT), bound=1.0)
@@ -154,9 +158,12 @@ def test_a_round_that_too_few_remain_for_says_who_lied():
 
 
 def test_bound_and_bits_follow_an_adaptive_clip_norm_and_its_count(running):
-    running.round({}, terms=Terms(1.7, 0.0, 0.0))
-    counted = running.round({2: LIES["an update of norm 60"][0]}, terms=None)
-    assert counted.within is None
+    counted = running.round({}, terms=Terms(1.7, 0.0, 0.0))
+    plain = running.plain(next(running._numbers) - 1)
+    assert counted.within == sum(upload.norm <= 1.7 for upload in plain)
+    assert running.round({2: LIES["an update of norm 60"][0]}, terms=None).within is None
+    with pytest.raises(ConfigError, match="a clip bound that can be checked"):
+        running.engine.prepare(99, 4, Terms(None))
 
 
 def test_a_client_replays_nothing(running):
@@ -181,26 +188,73 @@ def test_an_honest_client_shortens_its_update_to_the_bound_itself(longest, seed)
     [
         (["engine.name=mpspdz"], "nothing is checked with engine.name = mpspdz"),
         (["engine.program=faithful"], "nothing is checked with engine.program = faithful"),
-        (["privacy.clip_norm=1e-4"], "privacy.clip_norm = 0.0001 has too few steps"),
+        (["privacy.clip_norm=1e-4"], "privacy.clip_norm = 0.0001 cannot be checked"),
+        (["privacy.clip_norm=null"], "set privacy.clip_norm, which the servers check"),
+        (["method.score_max=1e-10"], r"a score in \[0, 1.16415e-10\] is no number of so many bits"),
     ],
 )
 def test_what_cannot_be_checked_is_refused_by_name(overrides, said):
     with pytest.raises(ConfigError, match=said):
-        RoundPlan.of(load_config(overrides=["federation.clients=untrusted", *overrides]))
+        RoundPlan.of(load_config(overrides=["federation.clients=untrusted", "privacy.clip_norm=1", *overrides]))
 
 
 def test_a_model_too_large_for_the_proof_is_refused():
-    vectors = VectorFormat(48, 8, 6)
-    options = {"clip_norm": 60.0, "timeout_sec": 30.0}
-    engine = engine_of(EmbeddedEngine, replace(PARAMETERS, bound=60.0), vectors, **options)
-    with engine, pytest.raises(ConfigError, match=r"for 40 parameters with sharing.update_bits = 48"):
-        engine.start(np.zeros(40))
+    engine = engine_of(EmbeddedEngine, PARAMETERS, FORMAT, clip_norm=1.0, timeout_sec=30.0)
+    with engine, pytest.raises(ConfigError, match=r"nothing is proven for 16777217 parameters"):
+        engine.start(np.broadcast_to(0.0, 2**24 + 1))
 
 
-def test_the_bound_is_the_clip_norm_or_what_the_format_holds_and_noise_counts_on_liars_of_kappa():
-    plain, noisy = "privacy.clip_norm=null", "privacy={clip_norm: 2, noise_multiplier: 1, sensitivity: bounded_weights}"
+def test_an_adaptive_bound_stays_where_the_proof_holds():
+    adaptive = "privacy={clip: quantile, clip_norm: 1}"
+    plan = RoundPlan.of(load_config(overrides=["federation.clients=untrusted", adaptive, "sharing.update_bits=16"]))
+    low, high = plan.clip_limits()
+    assert low * 2**16 >= LEAST_BOUND and high * 2**16 <= LARGEST_BOUND
+    vectors = VectorFormat(16, 32, 6)
+    with engine_of(EmbeddedEngine, PARAMETERS, vectors, clip_norm=1.0, timeout_sec=30.0) as engine:
+        engine.start(MODEL)
+        engine.prepare(1, 4, Terms(2.0**-12))
+        with pytest.raises(DisagreementError, match=r"announced a bound of 0.000244141, which nothing checks"):
+            engine.aggregate(1, list(COHORT))
+
+
+def test_the_audits_bound_holds_where_all_round_towards_zero():
+    """Updates of one sign, all shortened: each coordinate is off by up to a step, and all the same way."""
+    config = load_config(
+        overrides=["federation={clients: untrusted, cohort: 3}", "privacy.clip_norm=0.5", "method.name=fedavg"]
+    )
+    plan = RoundPlan.of(config)
+    rng, d = np.random.default_rng(0), 3000
+    plain = [LocalUpdate(np.abs(rng.normal(size=d)) * 0.05, 0.0, {}) for _ in range(3)]
+    plain = [replace(u, norm=plan.vectors.norm(plan.vectors.encode_update(u.delta))) for u in plain]
+    with EmbeddedEngine(plan, startup_timeout_sec=30.0, timeout_sec=30.0) as engine:
+        engine.start(np.zeros(d))
+        for slot, upload in enumerate(plain):
+            engine.submit(1, slot, slot, engine.encoder(upload, Place(1, slot, slot)))
+        released = engine.aggregate(1, [0, 1, 2]).parameters
+    difference, bound = audit(plan, 1, np.zeros(d), [released], plain)
+    usual = replace(plan, parameters=replace(plan.rule, bound=None)).error_bound(3, max(u.delta.max() for u in plain))
+    assert usual < difference <= bound
+
+
+def test_a_sums_clients_are_checked_where_the_runs_are():
+    described = SecureSum("s", 1.0, lambda sizes: 3, 0.0)
+    for clients in ("trusted", "untrusted"):
+        run = RoundPlan.of(load_config(overrides=[f"federation.clients={clients}", "privacy.clip_norm=1"]))
+        rule = sum_plan(described, 10, run).rule
+        assert (rule.bound, rule.ratio_max is None) == ((1.0, True) if clients == "untrusted" else (None, False))
+
+
+def test_bits_that_nobody_reads_are_none():
+    layout = Layout("assisted", 2, 2, widths=(32, 33))
+    headers = [Place(1, 0, 0).header(bytes(16), server) for server in (0, 1)]
+    second = bytearray(share_update(np.zeros(2, np.uint64), [0.5, 0.5], headers, layout)[1])
+    second[-1] = 0xFF
+    assert unpack_upload(bytes(second), headers[1], layout).bits < 1 << 65
+
+
+def test_the_bound_is_the_clip_norm_and_noise_counts_on_liars_of_kappa():
+    noisy = "privacy={clip_norm: 2, noise_multiplier: 1, sensitivity: bounded_weights}"
     untrusted = ["federation.clients=untrusted", "evaluation.exact_beside_noise=true"]
-    assert RoundPlan.of(load_config(overrides=[*untrusted, plain])).rule.bound == 64.0
     for method, coupled in (("fedavg", False), ("f2gnn", True)):
         checked, trusted = (
             RoundPlan.of(load_config(overrides=[*others, noisy, f"method.name={method}"]))
@@ -210,3 +264,11 @@ def test_the_bound_is_the_clip_norm_or_what_the_format_holds_and_noise_counts_on
         ratio = checked.sensitivity / trusted.sensitivity
         assert ratio == pytest.approx(KAPPA if coupled else 1.0, rel=1e-2)
     assert l2_sensitivity(checked.rule, 2.0, checked.vectors, "worst_case", "fixed") >= 2 * 2.0 * KAPPA
+    mean = RoundParameters("fedavg", 10, bound=1.0)
+    for least in (9, 5, 2):  # one client drops out, and the others, whose mean it leaves, are liars
+        assert l2_sensitivity(mean, 1.0, FORMAT, "bounded_weights", "fixed", least_cohort=least) >= (1 + KAPPA) / (
+            least + 1
+        )
+    narrow = VectorFormat(25, 32, 1)  # holds 2, and a liar's update is up to 5.4
+    found = l2_sensitivity(replace(mean, bound=2.0), 2.0, narrow, "worst_case", "fixed")
+    assert found >= 2 * 2.0 + 2 * 2.0 * KAPPA * clip_error(10)

@@ -13,8 +13,9 @@ from orchestrator.coordinator.factory import create_sum_engine
 from orchestrator.coordinator.plaintext import PlaintextEngine
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.errors import ConfigError
-from orchestrator.experiments.privacy_audit import Finding, audit, audited_plan, play
-from orchestrator.privacy.lower_bound import Rates
+from orchestrator.experiments.privacy_audit import Finding, _finding, audit, audited_plan, play
+from orchestrator.privacy.lower_bound import Rates, composed_epsilon
+from orchestrator.privacy.plan import VIEWS, PrivacyPlan
 
 SIGMA = 0.5
 CONFIDENCE = 0.999
@@ -39,7 +40,7 @@ def quiet(factor: float, *servers: int) -> dict[str, list[str]]:
     return {f"server {k}": [sys.executable, str(QUIET), str(factor)] for k in servers}
 
 
-@pytest.mark.parametrize("sampling", ["distinct", "poisson"])
+@pytest.mark.parametrize("sampling", ["distinct", "poisson", "cyclic"])
 @pytest.mark.parametrize(
     ("method", "sensitivity"),
     [
@@ -77,6 +78,12 @@ def test_noise_that_one_server_forgets_contradicts_what_is_stated_to_the_other_o
     found = findings["server 0"]
     assert (found.rates.hits, found.rates.alarms) == (64, 0) and found.rates.mu * found.multiplier > 2
     assert found.round_found > found.round and found.run_found > found.run
+
+
+def test_where_clients_take_turns_a_run_is_a_clients_turns_and_the_canary_is_in_each():
+    plan, rates = PrivacyPlan("cyclic", 10, 5, SIGMA, 1e-3), Rates(90, 100, 10, 100, CONFIDENCE)
+    found = [_finding(plan, plan, rates, 6, view).run_found for view in VIEWS]
+    assert found == [composed_epsilon(rates, 3, 1.0, 1e-3)] * 3
 
 
 def test_what_is_found_of_a_round_or_a_run_refutes_it_too():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,14 +13,31 @@ from scipy.optimize import minimize_scalar
 from scipy.special import binom
 
 from mpc_programs.lockstep import run_pair
-from mpc_programs.verification import ABOVE, BELOW, KAPPA, LEAST_BOUND, PRODUCT_ROWS, ROWS, largest_sum, shift
+from mpc_programs.rules import RoundParameters, score_widths
+from mpc_programs.verification import (
+    ABOVE,
+    BELOW,
+    KAPPA,
+    LARGEST_BOUND,
+    LARGEST_LENGTH,
+    LEAST_BOUND,
+    PRODUCT_ROWS,
+    ROWS,
+    largest_sum,
+    shift,
+)
 from orchestrator.mpc.fixed_point import COUNT_BITS, SCALAR_BITS
 from orchestrator.mpc.offline.correlations import Batch, Tally, deal
 from orchestrator.mpc.prg import Prg
 from orchestrator.mpc.projection import Rows
 from orchestrator.mpc.ring import pack_bits
 from orchestrator.mpc.shared_arithmetic import SharedArithmetic
+from orchestrator.mpc.shares import VectorShare
+from orchestrator.server import base, embedded, verification
+from orchestrator.server.embedded import EmbeddedServer
 from orchestrator.server.verification import NORM, PRODUCT, Witness, verification_demand, verify
+from orchestrator.wire.update import Correlated
+from orchestrator.wire.upload import Upload
 from tests.support import add128
 
 BOUND = 2.0**25
@@ -37,11 +55,13 @@ def witnesses(rows, update, product, mask, bits=(0, 0)):
     return [Witness(*rows.times([share, claimed]), own[0], bit) for share, claimed, own, bit in parts]
 
 
-def verdicts(claims, bound=BOUND, widths=(), sources=None):
+def verdicts(claims, bound=BOUND, widths=(), sources=None, counted=False):
     """What both servers find; claims: both servers' witnesses of each upload."""
     # Correlations of zeros are correlations; masking, which they do not, is tested where whole rounds are.
     sources = sources or (Tally(), Tally())
-    sides = [verify(SharedArithmetic(k, sources[k]), bound, widths, [claim[k] for claim in claims]) for k in (0, 1)]
+    sides = [
+        verify(SharedArithmetic(k, sources[k]), bound, widths, counted, [claim[k] for claim in claims]) for k in (0, 1)
+    ]
     (first, second), rounds, sent = run_pair(*sides)
     assert first[0] == second[0]
     scores = [add128(*both) for both in zip(first[1], second[1], strict=True)]
@@ -170,8 +190,8 @@ def test_rows_are_multiplied_exactly_and_have_the_elements_that_the_proof_counts
 widths = st.lists(st.integers(1, 40), min_size=1, max_size=4)
 
 
-@given(widths, st.data())
-def test_any_bits_are_scores_in_their_ranges(widths, data):
+@given(widths, st.booleans(), st.data())
+def test_any_bits_are_scores_in_their_ranges(widths, counted, data):
     rows, total = fresh_rows(2), sum(widths)
     drawn = [data.draw(st.lists(st.integers(0, 1), min_size=total, max_size=total)) for _ in range(2)]
     claims = []
@@ -180,20 +200,19 @@ def test_any_bits_are_scores_in_their_ranges(widths, data):
         other = own ^ np.array(bits, np.uint8)
         zero = np.zeros(2, np.uint64)
         claims.append(witnesses(rows, zero, zero, 0, (pack_bits(own), pack_bits(other))))
-    found = verdicts(claims, widths=tuple(widths))[1]
+    found = verdicts(claims, widths=tuple(widths), counted=counted)[1]
     for bits, scores in zip(drawn, found, strict=True):
         start = 0
-        for width, score in zip(widths, scores, strict=True):
+        for k, (width, score) in enumerate(zip(widths, scores, strict=True), start=1):
             value = sum(bit << j for j, bit in enumerate(bits[start : start + width]))
-            assert score == (value << COUNT_BITS if width == 1 else value)
-            assert width == 1 or score < 2**width
+            assert score == value << (COUNT_BITS if counted and k == len(widths) else 0)
             start += width
 
 
 def test_real_correlations_do_as_well_and_ten_exchanges_are_enough_for_any_number():
     update = integers(np.random.default_rng(3).normal(size=30) * 1e5)
     for count in (1, 5):
-        demand = verification_demand(count, (32, 33), BOUND)
+        demand = verification_demand(count, (32, 33))
         batches = [Batch.from_dealer(demand, k, message) for k, message in enumerate(deal(demand))]
         claims = [honest(fresh_rows(30), update) for _ in range(count - 1)]
         claims.append(honest(fresh_rows(30), integers(np.full(30, BOUND))))
@@ -219,9 +238,70 @@ def test_the_figures_are_those_of_the_proof():
         assert mean <= gaussian * (1 + 1e-9)
     finest = BELOW * (ABOVE * math.sqrt(ROWS / 2) + 2 * math.sqrt(ROWS) * 2.0**-8) / math.sqrt(ROWS / 2)
     assert finest <= KAPPA
-    for bits in range(13, 59):
+    for bits in range(13, 35):
         for bound in (2.0**bits, 1.999 * 2.0**bits):
             unit = 2.0 ** shift(bound)
             assert unit <= bound / 2**8 and math.sqrt(largest_sum(bound)) * unit <= (ABOVE * 8 + 0.1) * bound
+            assert math.sqrt(largest_sum(bound)) >= ABOVE * 8 * bound / unit + math.sqrt(ROWS) - 1e-6
             assert ROWS * (2 ** (64 - shift(bound)) + 1) ** 2 < 2**127
-    assert PRODUCT_ROWS >= 64 and SCALAR_BITS == 32
+    assert PRODUCT_ROWS >= 64 and SCALAR_BITS == 32 and 25 * LARGEST_BOUND * LARGEST_LENGTH < 2**63
+
+
+def test_every_row_counts_in_the_norm():
+    zero = np.zeros(ROWS, np.uint64)
+    for long, verdict in ((12.3, NORM), (11.9, None)):
+        claims = []
+        for k in range(ROWS):
+            own = zero.copy()
+            own[k] = int(long * BOUND)
+            claims.append([Witness(part, zero, np.uint64(0), 0) for part in (own, zero)])
+        assert verdicts(claims)[0] == [verdict] * ROWS
+
+
+def test_a_score_has_the_bits_of_its_range_and_no_more():
+    assert score_widths(RoundParameters("f2gnn", 4, fairness_max=2.0)) == (32, 33)
+    for highest in (1.5, 2.0**-40):
+        with pytest.raises(ValueError, match="no number of so many bits"):
+            score_widths(RoundParameters("f2gnn", 4, fairness_max=highest))
+
+
+def test_rows_are_of_both_servers_keys_and_of_one_round(monkeypatch):
+    """Whoever knows one server's part, or another round's rows, knows nothing of these."""
+    monkeypatch.setattr(base.Server, "setup", lambda *_: None)
+    monkeypatch.setattr(embedded, "provider_of", lambda *_: None)
+    monkeypatch.setattr(embedded, "Pool", lambda *_: None)
+    share = np.arange(300, dtype=np.uint64)
+
+    def witness(own, theirs, number, index=0):
+        monkeypatch.setattr(embedded.secrets, "token_bytes", lambda _: own)
+        server = object.__new__(EmbeddedServer)
+        server.index = index
+        server.setup(None, SimpleNamespace(exchange=lambda _: theirs), None)
+        server._announced = SimpleNamespace(parameters=RoundParameters("f2gnn", 4, bound=1.0))
+        server._model = VectorShare(np.zeros(300, np.uint64), 57, index)
+        server._round = number
+        return server._witnessed(Upload([], Correlated(share, share[:1], share[None]))).witness[0].tobytes()
+
+    a, b, c = (bytes([k] * 16) for k in (1, 2, 3))
+    for number in (1, 2):
+        assert witness(a, b, number, 0) == witness(b, a, number, 1)
+    assert len({witness(a, b, 1), witness(a, b, 2), witness(c, b, 1), witness(a, c, 1)}) == 4
+
+
+def test_nothing_is_opened_without_a_mask_and_no_mask_is_used_twice(monkeypatch):
+    """The same witnesses, with the next correlations of one batch: other openings in every element."""
+    opened, open_ring64 = [], verification.open_ring64
+
+    async def watch(masked, *, reason):
+        opened.append(await open_ring64(masked, reason=reason))
+        return opened[-1]
+
+    monkeypatch.setattr(verification, "open_ring64", watch)
+    claim = honest(fresh_rows(30), integers(np.arange(30) * 1e4))
+    demand = verification_demand(2, (32,))
+    batches = [Batch.from_dealer(demand, k, message) for k, message in enumerate(deal(demand))]
+    for _ in range(2):
+        assert verdicts([claim], widths=(32,), sources=batches)[0] == [None]
+    assert len(opened) == 4 and (opened[0] != opened[2]).all() and len(opened[0]) == 1 + PRODUCT_ROWS
+    with pytest.raises(RuntimeError, match="more bits than were prepared|more triples than were prepared"):
+        verdicts([claim], widths=(32,), sources=batches)
