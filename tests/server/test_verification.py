@@ -296,12 +296,12 @@ def test_nothing_is_opened_without_a_mask_and_no_mask_is_used_twice(monkeypatch)
         opened.append(await open_ring64(masked, reason=reason))
         return opened[-1]
 
-    monkeypatch.setattr(verification, "open_ring64", watch)
     claim = honest(fresh_rows(30), integers(np.arange(30) * 1e4))
     demand = verification_demand(2, (32,))
+    monkeypatch.setattr(verification, "open_ring64", watch)
     batches = [Batch.from_dealer(demand, k, message) for k, message in enumerate(deal(demand))]
     for _ in range(2):
         assert verdicts([claim], widths=(32,), sources=batches)[0] == [None]
     assert len(opened) == 4 and (opened[0] != opened[2]).all() and len(opened[0]) == 1 + PRODUCT_ROWS
-    with pytest.raises(RuntimeError, match="more bits than were prepared|more triples than were prepared"):
+    with pytest.raises(RuntimeError, match=r"more (bits|triples|vectors) than were prepared"):
         verdicts([claim], widths=(32,), sources=batches)
