@@ -429,7 +429,9 @@ def _verified(config: Config, parameters: RoundParameters, vectors: VectorFormat
     if bound is None:
         raise ConfigError("federation.clients = untrusted: set privacy.clip_norm, which the servers check")
     wrong = {
-        f"engine.name = {config.engine.name}": config.engine.name not in ("embedded", "plaintext"),
+        f"engine.name = {config.engine.name}": config.engine.name == "masking",
+        f"engine.protocol = {config.engine.protocol}": (config.engine.name, config.engine.protocol)
+        == ("mpspdz", "dealer-ring"),
         f"engine.program = {config.engine.program}": config.engine.program != "assisted",
         f"method.name = {config.method.name}": parameters.personal,
     }

@@ -72,6 +72,8 @@ class Checks:
     seconds: float = 0.0
     bytes: int = 0
     exchanges: int = 0
+    preprocessing_seconds: float = 0.0
+    preprocessing_bytes: int = 0
 
 
 class Server(ABC):
@@ -260,6 +262,8 @@ class Server(ABC):
         cost["online_seconds"] += self._checks.seconds
         cost["online_bytes"] += self._checks.bytes
         cost["rounds"] += self._checks.exchanges
+        cost["preprocessing_seconds"] += self._checks.preprocessing_seconds
+        cost["preprocessing_bytes"] += self._checks.preprocessing_bytes
         self._end(number)
         return {**reply, **cost}
 

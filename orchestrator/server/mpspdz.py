@@ -33,7 +33,8 @@ from orchestrator.mpspdz.persistence import integers, read_shares, words, write_
 from orchestrator.mpspdz.ports import free_ports, is_free
 from orchestrator.mpspdz.shape import Shape
 from orchestrator.server.aggregation import scaled_sums
-from orchestrator.server.base import Present, Server, run_with
+from orchestrator.server.base import Present, run_with
+from orchestrator.server.checking import CheckingServer
 from orchestrator.server.main import main
 from orchestrator.transport.channel import Channel, ready
 from orchestrator.wire.orders import Setup
@@ -47,7 +48,7 @@ _DONE, _AGAIN = b"\0", b"\1"
 _HEARING_SEC = 5.0  # for the dealer to say what it knows, before somebody is blamed
 
 
-class MpSpdzServer(Server):
+class MpSpdzServer(CheckingServer):
     """Computes a round by a party of MP-SPDZ, started for it."""
 
     sources = ("orchestrator/mpspdz",)
@@ -58,8 +59,11 @@ class MpSpdzServer(Server):
         self._installation = Installation(Path(self._settings["home"]))
         self._cache, self._scratch = Path(self._settings["cache"]), Path(self._settings["scratch"])
         self._shape = self._shape_of(self._parameters)
-        supply.position = self._position  # it is used in the rounds, not beside them
         self._dealer = supply if PROTOCOLS[self._shape.protocol].dealer else None
+        if self._dealer is not None:
+            supply.position = self._position  # it is used in the rounds, not beside them
+        elif self._parameters.bound is not None:
+            self._supplied(supply)
 
     def _shape_of(self, parameters: RoundParameters) -> Shape:
         return Shape(self._program, self._settings["protocol"], parameters, len(self._model.values))

@@ -186,7 +186,8 @@ def test_an_honest_client_shortens_its_update_to_the_bound_itself(longest, seed)
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["engine.name=mpspdz"], "nothing is checked with engine.name = mpspdz"),
+        (["engine={name: mpspdz, protocol: dealer-ring}"], "nothing is checked with engine.protocol = dealer-ring"),
+        (["engine.name=masking", "method.name=fedavg"], "nothing is checked with engine.name = masking"),
         (["engine.program=faithful"], "nothing is checked with engine.program = faithful"),
         (["privacy.clip_norm=1e-4"], "privacy.clip_norm = 0.0001 cannot be checked"),
         (["privacy.clip_norm=null"], "set privacy.clip_norm, which the servers check"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from orchestrator.experiments.comparison import compare
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.wire.message import Place
+from tests.coordinator.test_liars import LIES
 from tests.support import engine_of, round_plan
 
 FORMAT = VectorFormat(25, 32, 6)
@@ -111,6 +113,31 @@ def test_a_round_goes_on_without_a_client_and_the_next_one_with_all(installation
             result, left = engine.aggregate(number, range(4)), [1] if number == 2 else []
             assert list(result.left_out) == left
             rest = [upload for slot, upload in enumerate(uploads) if slot not in left]
+            exact = float64_aggregate(model, rule, 1.0, rest)
+            largest = max(float(np.abs(upload.delta).max()) for upload in rest)
+            assert np.abs(result.parameters - exact).max() <= engine.plan.error_bound(len(rest), largest)
+            model = result.parameters
+
+
+def test_untrusted_clients_are_checked_before_a_party_is_started(installation, cache):
+    """Whoever lies about a product or a norm is left out; the parties weigh the others' updates as these are."""
+    rule, model = RoundParameters("f2gnn", 4, lam=8.0, bound=1.0), np.zeros(LENGTH)
+    its = {"protocol": "semi2k", "home": installation.home, "cache": cache}
+    with engine_of(MpSpdzEngine, rule, FORMAT, clip_norm=1.0, timeout_sec=60.0, **its) as engine:
+        engine.start(model)
+        for number, (uploads, lies) in enumerate(zip(cohorts(rule), ({}, LIES, LIES), strict=True), start=1):
+            engine.prepare(number, 4)
+            liar, why = list(lies.values())[number] if lies else (None, "")
+            running = SimpleNamespace(engine=engine, model=model)
+            for slot, upload in enumerate(uploads):
+                good = engine.encoder(upload, Place(number, slot, slot))
+                engine.submit(
+                    number, slot, slot, liar(running, number, slot, slot, good) if liar and slot == 2 else good
+                )
+            result = engine.aggregate(number, range(4))
+            assert result.left_out == ({2: f"refused: {why}"} if lies else {})
+            assert result.cost.preprocessing_bytes[0] > 64 * 4096 * 4
+            rest = [upload for slot, upload in enumerate(uploads) if slot not in result.left_out]
             exact = float64_aggregate(model, rule, 1.0, rest)
             largest = max(float(np.abs(upload.delta).max()) for upload in rest)
             assert np.abs(result.parameters - exact).max() <= engine.plan.error_bound(len(rest), largest)

@@ -33,7 +33,7 @@ from orchestrator.mpc.projection import Rows
 from orchestrator.mpc.ring import pack_bits
 from orchestrator.mpc.shared_arithmetic import SharedArithmetic
 from orchestrator.mpc.shares import VectorShare
-from orchestrator.server import base, embedded, verification
+from orchestrator.server import base, checking, verification
 from orchestrator.server.embedded import EmbeddedServer
 from orchestrator.server.verification import NORM, PRODUCT, Witness, verification_demand, verify
 from orchestrator.wire.update import Correlated
@@ -268,15 +268,15 @@ def test_a_score_has_the_bits_of_its_range_and_no_more():
 def test_rows_are_of_both_servers_keys_and_of_one_round(monkeypatch):
     """Whoever knows one server's part, or another round's rows, knows nothing of these."""
     monkeypatch.setattr(base.Server, "setup", lambda *_: None)
-    monkeypatch.setattr(embedded, "provider_of", lambda *_: None)
-    monkeypatch.setattr(embedded, "Pool", lambda *_: None)
+    monkeypatch.setattr(checking, "provider_of", lambda *_: None)
+    monkeypatch.setattr(checking, "Pool", lambda *_: None)
     share = np.arange(300, dtype=np.uint64)
 
     def witness(own, theirs, number, index=0):
-        monkeypatch.setattr(embedded.secrets, "token_bytes", lambda _: own)
+        monkeypatch.setattr(checking.secrets, "token_bytes", lambda _: own)
         server = object.__new__(EmbeddedServer)
-        server.index = index
-        server.setup(None, SimpleNamespace(exchange=lambda _: theirs), None)
+        server.index, server._peer = index, SimpleNamespace(exchange=lambda _: theirs)
+        server.setup(None, server._peer, None)
         server._announced = SimpleNamespace(parameters=RoundParameters("f2gnn", 4, bound=1.0))
         server._model = VectorShare(np.zeros(300, np.uint64), 57, index)
         server._round = number
