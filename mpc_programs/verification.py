@@ -18,6 +18,7 @@ __all__ = [
     "LARGEST_BOUND",
     "LARGEST_LENGTH",
     "LEAST_BOUND",
+    "LIE_PASSES",
     "PRODUCT_ROWS",
     "ROWS",
     "largest_sum",
@@ -55,6 +56,9 @@ def largest_sum(bound: float) -> int:
     rows = ABOVE * math.sqrt(ROWS / 2) * math.ldexp(bound, -shift(bound))
     return math.ceil((rows + math.sqrt(ROWS)) ** 2)
 
+
+LIE_PASSES = 2.0**-42 + 2.0**-64
+"""Bound on the probability that an update longer than KAPPA B, or with a wrong product, is accepted."""
 
 KAPPA = 2.7
 """BELOW (ABOVE sqrt(ROWS/2) + 2 sqrt(ROWS) 2^-8) / sqrt(ROWS/2) = 2.69, rounded up."""

@@ -16,7 +16,7 @@ from typing import Literal
 
 from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RULES, RoundParameters, score_widths
-from mpc_programs.verification import LARGEST_BOUND, LEAST_BOUND
+from mpc_programs.verification import LARGEST_BOUND, LEAST_BOUND, LIE_PASSES
 from orchestrator.config import Config
 from orchestrator.coordinator.evaluation_sum import noisy_evaluation
 from orchestrator.errors import ConfigError
@@ -261,6 +261,7 @@ class RoundPlan:
             if noise.budget is not None:
                 raise ConfigError(f"privacy.epsilon_budget: no epsilon can be stated: {self.unproven}")
             return None
+        most = self.clients if self.sampling == "poisson" else self.rule.cohort
         plan = PrivacyPlan(
             sampler=_SAMPLERS[self.sampling],
             clients=self.clients,
@@ -272,6 +273,7 @@ class RoundPlan:
             sensitivity=self.sensitivity,
             bit_noise_multiplier=noise.count_multiplier,
             sums=self.sums,
+            lies=0.0 if self.rule.bound is None else most * LIE_PASSES,
             amplified=not (self.stateful and _SAMPLERS[self.sampling] == "fixed"),
         )
         if math.ldexp(plan.server_stddev, self.vectors.model_bits) < 2.0**FINEST_NOISE_BITS:

@@ -111,6 +111,7 @@ class PrivacyPlan:
         amplified: whether sampling may be counted on. With "fixed" cohorts of clients that keep state it may not: what
             others train tells in later rounds who took part before. Everybody is then taken to know the cohorts.
         sums: what is released besides. In those of all clients no sampling hides anybody.
+        lies: bound on the probability that a round uses an upload of which the sensitivity assumes that it is refused.
 
     Raises:
         ConfigError: on construction, with one line that names the value at fault.
@@ -127,6 +128,7 @@ class PrivacyPlan:
     bit_noise_multiplier: float | None = None
     amplified: bool = True
     sums: tuple[NoisySum, ...] = ()
+    lies: float = 0.0
 
     def __post_init__(self) -> None:
         if self.sampler not in SAMPLERS:
@@ -213,16 +215,16 @@ class PrivacyPlan:
         return Release(self.sampler, max(1, others), self.cohort, sigma)
 
     def failing(self, rounds: int, sums: int = 0) -> float:
-        """eta: bound on the probability that any truncation on shares goes wrong (docs/privacy.md).
+        """eta: bound on the probability that a truncation on shares, or a verdict on a lie, is wrong (docs/privacy.md).
 
         Args:
             rounds: releases of a round, each with what its cohort adds up besides.
             sums: releases of a sum over all clients.
         """
         # A Poisson sample above twice its expectation and a hundred has a probability below 1e-47 (Bernstein).
-        most = self.cohort if self.sampler == "fixed" else min(self.clients, 2 * self.cohort + 100)
+        most = self.cohort if self.sampler != "poisson" else min(self.clients, 2 * self.cohort + 100)
         each = 1 + sum(noisy.of_cohort for noisy in self.sums)
-        return _WRONG * _TRUNCATIONS * (rounds * each * (most + 1) + sums * (self.clients + 1))
+        return _WRONG * _TRUNCATIONS * (rounds * each * (most + 1) + sums * (self.clients + 1)) + rounds * self.lies
 
     def stated(self, accountant: Accountant, rounds: int, sums: int = 0) -> float:
         """Epsilon at `delta` of what was composed, as servers compute it: also if a truncation on shares goes wrong.

@@ -265,6 +265,7 @@ def test_the_bound_is_the_clip_norm_and_noise_counts_on_liars_of_kappa():
         ratio = checked.sensitivity / trusted.sensitivity
         assert ratio == pytest.approx(KAPPA if coupled else 1.0, rel=1e-2)
     assert l2_sensitivity(checked.rule, 2.0, checked.vectors, "worst_case", "fixed") >= 2 * 2.0 * KAPPA
+    assert checked.privacy.failing(7) - trusted.privacy.failing(7) == pytest.approx(7 * 10 * 2.0**-42, rel=1e-3)
     mean = RoundParameters("fedavg", 10, bound=1.0)
     for least in (9, 5, 2):  # one client drops out, and the others, whose mean it leaves, are liars
         assert l2_sensitivity(mean, 1.0, FORMAT, "bounded_weights", "fixed", least_cohort=least) >= (1 + KAPPA) / (
