@@ -60,6 +60,7 @@ PUBLIC = {
     "Position": ALL,
     "Prepare": ALL,
     "Prepared": {"seconds", "bytes"},
+    "Checks": ALL,  # of a round: seconds, bytes, exchanges
     "Present": {"parameters", "clients"},
     "Protocol": ALL,  # of MP-SPDZ: how many parties, and options
     "Restore": ALL,

@@ -236,9 +236,9 @@ def test_with_noise_clients_have_seeds_of_their_own_that_do_not_tell_the_runs(ti
     told = []
 
     class Spy(ClientPool):
-        def __init__(self, graphs, config, host=None):
+        def __init__(self, graphs, config, **options):
             told.append(config)
-            super().__init__(graphs, config, host)
+            super().__init__(graphs, config, **options)
 
     monkeypatch.setattr(training, "ClientPool", Spy)
     config, plain = tiny(tmp_path, NOISY, "federation.rounds=1"), tiny(tmp_path, "federation.rounds=1")

@@ -54,6 +54,11 @@ class GeneratorSettings(Section):
         """Steps in which clients exchange messages: none where others' features have no weight."""
         return self.exchanges if self.cross_weight else 0
 
+    @property
+    def answers(self) -> SecureSum:
+        """What is public of a step's answers, to all askers one after the other."""
+        return SecureSum("answers", self.bound, lambda sizes: sizes.clients * self.parameters(sizes.features))
+
     def parameters(self, features: int) -> int:
         """d, of the feature generator."""
         first, second = self.widths
@@ -66,6 +71,4 @@ class FedSagePlusSettings(GlobalModelSettings):
     generator: GeneratorSettings = GeneratorSettings()
 
     def answers(self) -> SecureSum | None:
-        if not self.generator.exchanging:
-            return None
-        return SecureSum("answers", self.generator.bound, lambda s: s.clients * self.generator.parameters(s.features))
+        return self.generator.answers if self.generator.exchanging else None
