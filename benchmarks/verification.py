@@ -16,7 +16,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
+from mpc_programs.lockstep import run_pair
 from mpc_programs.rules import RoundParameters
 from mpc_programs.verification import ROWS
 from orchestrator.coordinator.embedded import EmbeddedEngine
@@ -24,9 +26,12 @@ from orchestrator.coordinator.engine import RoundCost
 from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
+from orchestrator.mpc.offline.correlations import Tally
+from orchestrator.mpc.prg import Prg
 from orchestrator.mpc.projection import Rows
+from orchestrator.mpc.shared_arithmetic import SharedArithmetic
+from orchestrator.server.verification import Witness, verify
 from orchestrator.wire.message import Place
-from tests.server.test_verification import SHAPES, fresh_rows, honest, integers, verdicts
 
 FORMAT = VectorFormat(25, 32, 6)
 CASES = [(3, 22_000), (30, 22_000), (300, 22_000), (3, 1_000_000)]
@@ -56,6 +61,7 @@ def rounds(cohort: int, d: int, repeats: int) -> None:
             plain = updates(cohort, d, number)
             for checked, engine in engines.items():
                 engine.prepare(number, cohort)
+                time.sleep(0.2 + 0.04 * cohort)  # for correlations, which are made while clients train
                 for slot, update in enumerate(plain):
                     engine.submit(number, slot, slot, engine.encoder(update, Place(number, slot, slot)))
                 cost = engine.aggregate(number, list(range(cohort))).cost
@@ -114,18 +120,39 @@ def field_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return added + np.where(added < reduced, low, np.uint64(0))
 
 
+def shapes(rng: np.random.Generator, d: int) -> list[np.ndarray]:
+    """Updates of every shape, of norm one or less."""
+    dense, one = rng.normal(size=d), np.eye(1, d, rng.integers(d))[0]
+    sparse = dense * (rng.random(d) < 0.02)
+    found = [dense, one, -one, np.ones(d), sparse if sparse.any() else one]
+    return [*(values / np.linalg.norm(values) for values in found), np.zeros(d), 1e-9 * dense]
+
+
 def count_refusals(number: int) -> None:
-    refused, rng = 0, np.random.default_rng(0)
-    for start in range(0, number, 500):
-        claims = []
-        for k in range(start, min(number, start + 500)):
+    """Both servers' sides of the check, in this process; its correlations are zeros, which hold as well as any."""
+    refused, done, rng, bound = 0, 0, np.random.default_rng(0), 2.0**25
+    while done < number:
+        sides: tuple[list[Witness], list[Witness]] = ([], [])
+        for k in range(min(500, number - done)):
             d = (1, 23, 700, 2297)[k % 4]
-            values = list(SHAPES.values())[k % len(SHAPES)](rng, d)
-            largest = np.linalg.norm(values)
-            scale = 2.0**25 * (1 - 1e-12) / largest if largest > 1e-3 else 1.0
-            claims.append(honest(fresh_rows(d), integers(values * scale)))
-        refused += sum(verdict is not None for verdict in verdicts(claims)[0])
-    print(f"{number:,} honest updates of {len(SHAPES)} shapes: {refused} refused")
+            made = shapes(rng, d)
+            update = np.trunc(made[k % len(made)] * bound * (1 - 1e-12)).astype(np.int64).view(np.uint64)
+            rows, first, second, mask = (
+                Rows(Prg().bytes(16), ROWS, d),
+                Prg().uint64(d),
+                Prg().uint64(d),
+                Prg().uint64(2),
+            )
+            product = mask.sum() * update
+            for side, share, claimed, own in zip(
+                sides, (first, update - first), (second, product - second), mask, strict=True
+            ):
+                side.append(Witness(*rows.times([share, claimed]), own, 0))
+        both = [verify(SharedArithmetic(k, Tally()), bound, (), False, side) for k, side in enumerate(sides)]
+        (verdicts, _), _ = run_pair(*both)[0]
+        refused += sum(verdict is not None for verdict in verdicts)
+        done += len(verdicts)
+    print(f"{done:,} honest updates: {refused} refused")
 
 
 def main() -> None:
@@ -133,6 +160,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--honest", type=int, default=0)
     options = parser.parse_args()
+    threadpool_limits(1)
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; medians\n")
     if options.honest:
         count_refusals(options.honest)

@@ -41,6 +41,9 @@ __all__ = ["TwoServerEngine"]
 _WAITING_BYTES = 1 << 22
 """When uploads of so many bytes wait at both servers together, these agree on them and absorb them."""
 
+_CHECKED_TOGETHER = 4
+"""Times as many where uploads are checked, as a check takes ten exchanges for any number of them."""
+
 
 class TwoServerEngine(Engine):
     """Two server processes on this machine, and a dealer process where asked for; what they run is the subclass's."""
@@ -230,7 +233,8 @@ class TwoServerEngine(Engine):
         self._upload_bytes += sum(expected)
         self._waiting_bytes += sum(expected)
         self._unsettled.append((slot, client))
-        if self._waiting_bytes > _WAITING_BYTES and self._prepared == round:
+        together = 1 if self._parameters.bound is None else _CHECKED_TOGETHER
+        if self._waiting_bytes > together * _WAITING_BYTES and self._prepared == round:
             self._send(Settle(round, self._unsettled))
             self._unsettled, self._waiting_bytes = [], 0
 

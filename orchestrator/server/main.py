@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 
+from threadpoolctl import threadpool_limits
+
 from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
 from orchestrator.server.base import Server
 from orchestrator.transport.bootstrap import Assignment, begin
@@ -85,6 +87,7 @@ def _next_order(coordinator: Channel, longest: int) -> Order:
 
 def main(kind: type[Server]) -> None:
     """Run a server of this kind until the coordinator's connection closes."""
+    threadpool_limits(1)  # idle threads of the matrix product would spin on the cores of the other processes
     keypair = Keypair()
     assignment, identity, listener = begin({"public_key": keypair.public_key.hex()})
     position = Position()
