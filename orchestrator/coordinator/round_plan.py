@@ -15,10 +15,11 @@ from functools import cached_property
 from typing import Literal
 
 from mpc_programs.programs import PROGRAMS
-from mpc_programs.rules import RULES, RoundParameters, score_widths
+from mpc_programs.rules import RoundParameters
 from mpc_programs.verification import LARGEST_BOUND, LEAST_BOUND, LIE_PASSES
 from orchestrator.config import Config
 from orchestrator.coordinator.evaluation_sum import noisy_evaluation
+from orchestrator.coordinator.round_parameters import LARGEST_RATIO, round_parameters
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE, VectorFormat, clip_error
 from orchestrator.privacy.bands import ROUNDING, column_norm, growth, optimal_bands
@@ -31,9 +32,6 @@ __all__ = ["FINEST_NOISE_BITS", "HIDING_COHORT", "Noise", "RoundPlan", "Terms"]
 
 HIDING_COHORT = 4
 """In a smaller cohort without noise a member learns much of the others."""
-
-_LARGEST_RATIO = 2.0**20
-"""Update norms up to this many times the clip norm are clipped on shares; the documented domain of the clip."""
 
 _SAMPLERS: dict[str, Literal["fixed", "poisson", "cyclic"]] = {
     "distinct": "fixed",
@@ -148,7 +146,7 @@ class RoundPlan:
         federation, privacy, chosen = config.federation, config.privacy, config.engine
         vectors = VectorFormat(config.sharing.update_bits, config.sharing.weight_bits, config.sharing.integer_bits)
         plan = cls(
-            parameters=_parameters(config, vectors),
+            parameters=round_parameters(config, vectors),
             vectors=vectors,
             clip_norm=privacy.clip_norm,
             noise=Noise(
@@ -328,7 +326,7 @@ class RoundPlan:
         Norms of up to 2^20 times the bound can be clipped on shares, no norm reaches the format's limit, and the noise
         that belongs to the bound must be fine enough and fit.
         """
-        low, high = self.vectors.limit / _LARGEST_RATIO, self.vectors.limit
+        low, high = self.vectors.limit / LARGEST_RATIO, self.vectors.limit
         if self.rule.bound is not None:
             steps = -self.vectors.update_bits
             low, high = max(low, math.ldexp(LEAST_BOUND, steps)), min(high, math.ldexp(LARGEST_BOUND, steps))
@@ -393,78 +391,3 @@ def _min_cohort(config: Config) -> int:
     if privacy.noise_multiplier > 0 and privacy.sensitivity == "bounded_weights":
         return federation.cohort
     return min(federation.cohort, HIDING_COHORT)
-
-
-def _parameters(config: Config, vectors: VectorFormat) -> RoundParameters | None:
-    """The public side of the round's arithmetic; None where nothing is aggregated."""
-    rule = METHODS[config.method.name].rule
-    if rule is None:
-        return None
-    clip_norm = config.privacy.clip_norm
-    if clip_norm is not None and clip_norm * _LARGEST_RATIO < vectors.limit:
-        raise ConfigError(
-            f"privacy.clip_norm = {clip_norm:g} is too small: with sharing.integer_bits = "
-            f"{config.sharing.integer_bits} it must be at least {vectors.limit / _LARGEST_RATIO:g}"
-        )
-    if RULES[rule].personal:
-        _check_personal(config)
-    untrusted = config.federation.clients == "untrusted"
-    fixed = config.federation.sampling == "poisson" and config.privacy.sensitivity == "bounded_weights"
-    fixed = fixed and not RULES[rule].personal
-    parameters = RoundParameters(
-        rule=rule,
-        cohort=config.federation.cohort,
-        ratio_max=None if clip_norm is None or untrusted else vectors.limit / clip_norm,
-        expected=config.federation.cohort if fixed else None,
-        **config.method.rule_parameters(config.model),
-    )
-    if untrusted:
-        parameters = _verified(config, parameters, vectors)
-    if parameters.expected is not None:
-        bounds_of(parameters).own(parameters)  # names the setting that a fixed denominator cannot be computed with
-    return parameters
-
-
-def _verified(config: Config, parameters: RoundParameters, vectors: VectorFormat) -> RoundParameters:
-    """The same with a bound that the servers check. Raises ConfigError, naming what cannot be checked."""
-    bound = config.privacy.clip_norm
-    if bound is None:
-        raise ConfigError("federation.clients = untrusted: set privacy.clip_norm, which the servers check")
-    wrong = {
-        f"engine.name = {config.engine.name}": config.engine.name == "masking",
-        f"engine.protocol = {config.engine.protocol}": (config.engine.name, config.engine.protocol)
-        == ("mpspdz", "dealer-ring"),
-        f"engine.program = {config.engine.program}": config.engine.program != "assisted",
-        f"method.name = {config.method.name}": parameters.personal,
-    }
-    if found := [setting for setting, is_set in wrong.items() if is_set]:
-        raise ConfigError(f"federation.clients = untrusted: nothing is checked with {', '.join(found)}")
-    least, most = (math.ldexp(steps, -vectors.update_bits) for steps in (LEAST_BOUND, LARGEST_BOUND))
-    if not least <= bound <= most:
-        raise ConfigError(
-            f"federation.clients = untrusted: privacy.clip_norm = {bound:g} cannot be checked with "
-            f"sharing.update_bits = {vectors.update_bits}; expected {least:g} to {most:g}"
-        )
-    highest = 2.0 ** math.ceil(math.log2(parameters.fairness_max))  # scores are shared as so many bits
-    checked = replace(parameters, bound=bound, fairness_max=highest)
-    try:
-        score_widths(checked)
-    except ValueError as error:
-        raise ConfigError(f"federation.clients = untrusted: method.name = {config.method.name}: {error}") from None
-    return checked
-
-
-def _check_personal(config: Config) -> None:
-    """Raises ConfigError, naming all settings at fault, where a personal rule meets what it is not defined for."""
-    engine, privacy = config.engine, config.privacy
-    wrong = {
-        "engine.name = mpspdz": engine.name == "mpspdz",
-        f"engine.program = {engine.program}": engine.name == "embedded" and not PROGRAMS[engine.program].personal,
-        f"privacy.clip_norm = {privacy.clip_norm}": privacy.clip_norm is not None,
-        f"privacy.noise_multiplier = {privacy.noise_multiplier:g}": privacy.noise_multiplier > 0,
-    }
-    if found := [setting for setting, is_set in wrong.items() if is_set]:
-        raise ConfigError(
-            f"method.name = {config.method.name} gives every client its own model and does not go with "
-            f"{', '.join(found)}"
-        )
