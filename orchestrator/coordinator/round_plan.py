@@ -205,7 +205,7 @@ class RoundPlan:
         """
         if self.parameters is None:
             return Terms()
-        self.vectors.check_noise(self._stddev * (2.0 * growth(self.bands) if self.bands else 1.0))
+        self.vectors.check_noise(self._stddev * growth(self.bands), 20 if self.bands else 10)
         if not self.adaptive:
             return Terms(self.clip_norm, self._stddev)
         if self.noise.multiplier == 0 or self.noise.count_multiplier is None:

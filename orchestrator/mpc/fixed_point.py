@@ -99,18 +99,18 @@ class VectorFormat:
         steps of 2^-model_bits (`orchestrator.privacy.dither`)."""
         return 2.0**-self.update_bits
 
-    def check_noise(self, stddev: float) -> None:
-        """Refuse noise that one round could carry out of range: 10 standard deviations must stay below `limit`.
+    def check_noise(self, stddev: float, room: int = 10) -> None:
+        """Refuse noise that one round could carry out of range: `room` standard deviations must stay below `limit`.
 
-        These are 7 of both servers' noise together, beside which their dither of 2^-update_bits is nothing. The
+        10 are 7 of both servers' noise together, beside which their dither of 2^-update_bits is nothing. The
         released model is below `limit` / 2 before them, and is refused above that after them (`decode_model`); so it
         takes noise beyond `limit` to wrap a value around unnoticed: with a probability below 2e-12 a value. Privacy
         does not depend on it: reducing a sum modulo 2^64 is post-processing. One server's noise beyond 2^63 steps,
         which could not be held, has a probability below 2e-23.
         """
-        if 10 * stddev >= self.limit:
+        if room * stddev >= self.limit:
             raise ConfigError(
-                f"the noise of one server has standard deviation {stddev:.4g}, and 10 of them do not fit below "
+                f"the noise of one server has standard deviation {stddev:.4g}, and {room} of them do not fit below "
                 f"2^sharing.integer_bits = {self.limit:.0f}: raise sharing.integer_bits (and lower "
                 "sharing.update_bits or sharing.weight_bits by as much), or lower privacy.noise_multiplier or "
                 "privacy.clip_norm"

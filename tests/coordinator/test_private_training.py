@@ -123,7 +123,7 @@ def test_the_plaintext_engine_simulates_bands_and_a_new_start_forgets_them():
 def test_bands_fit_the_format_twenty_times_and_go_with_one_clip_bound_alone():
     of = "clip_norm: 1, sensitivity: bounded_weights, noise_multiplier: "
     assert RoundPlan.of(of_bands(of + "3.1", rounds=100)).bands
-    with pytest.raises(ConfigError, match="10 of them do not fit"):
+    with pytest.raises(ConfigError, match="20 of them do not fit"):
         RoundPlan.of(of_bands(of + "3.3", rounds=100))
     quantile = "clip_norm: 1, noise_multiplier: 2, clip: quantile, quantile: {bit_noise_multiplier: 2}"
     assert RoundPlan.of(of_bands(quantile)).bands == ()
