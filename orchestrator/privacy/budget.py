@@ -148,9 +148,12 @@ class Budget:
     def compose(self, accountant: Accountant, view: View, participations: int | None = None) -> float:
         """Tell an accountant all that was charged, for a view as in `seen_by`.
 
+        Where clients take turns, participations are counted for every view, and where there were more than turns these.
         Returns the probability that any truncation in it went wrong (`PrivacyPlan.failing`).
         """
         left = participations if view == "server" else None
+        if self.plan.sampler == "cyclic" and participations is not None:
+            left = max(participations, self.plan.turns(self.last))
         return self.plan.failing(*self._tell(accountant, self._attempts, self._sums, view, left))
 
     def _epsilon(

@@ -86,8 +86,6 @@ class Server(ABC):
     """
 
     sources: tuple[str, ...] = ()
-    verifies = False
-    """Whether an engine's servers can check uploads of clients that are not trusted."""
 
     def __init__(self, index: int, keypair: Keypair, coordinator: Channel, position: Position) -> None:
         self.index = index
@@ -142,8 +140,6 @@ class Server(ABC):
 
     def _checked(self, announcement: Announcement) -> Announcement:
         """The same, if its noise can be held, and what it asks to check can be checked."""
-        if announcement.parameters.bound is not None and not self.verifies:
-            raise self._coordinator.error(DisagreementError, "asked to check clients, which this engine does not")
         if (bound := announcement.parameters.bound) is not None:
             steps = math.ldexp(bound, self._vectors.update_bits)
             if not LEAST_BOUND <= steps <= LARGEST_BOUND:
@@ -232,9 +228,9 @@ class Server(ABC):
         """An upload that came, with what is checked of it, where clients are not trusted."""
         return upload
 
+    @abstractmethod
     def _verify(self, number: int, agreed: dict[int, Upload]) -> dict[int, Upload]:
         """Those of the uploads, by slot, that are what they have to be; `Reception.refused` says why others are not."""
-        raise NotImplementedError("an engine whose `verifies` is true has it")
 
     def aggregate(self, order: Aggregate) -> dict[str, Any]:
         """One round; returns the reply for the coordinator: the noisy shares, or the answers, and what they cost.

@@ -32,8 +32,6 @@ __all__ = ["CheckingServer"]
 class CheckingServer(Server):
     """A server whose `_verify` checks what `_witnessed` noted as an upload came."""
 
-    verifies = True
-
     def _supplied(self, supply: Channel) -> None:
         """Begin to make correlations, over a connection beside that for the rounds."""
         self._supply, self._provider = supply, provider_of(supply, self.index)

@@ -73,6 +73,13 @@ def test_replaced_and_added_are_added_up(view):
     assert 0.5 * 5e-4 < (1 + math.exp(one)) * part <= 5e-4
 
 
+@pytest.mark.parametrize("view", VIEWS)
+def test_who_is_asked_out_of_turn_counts_that_too(view):
+    plan = PrivacyPlan("cyclic", 30, 3, 4.0, 1e-3)  # one turn in ten rounds
+    once, often = (epsilon_together([spent(plan, 10, asked)], view, plan.delta) for asked in (1, 4))
+    assert once == plan.epsilon(10) < often == plan.epsilon(40)
+
+
 def test_what_cannot_be_added_up_is_infinite():
     harsh = spent(replace(POISSON, noise_multiplier=0.01), 50)
     assert epsilon_together([spent(FIXED, 1), harsh], "server", 1e-3) == math.inf
