@@ -21,9 +21,9 @@ from threadpoolctl import threadpool_limits
 from mpc_programs.lockstep import run_pair
 from mpc_programs.rules import RoundParameters
 from mpc_programs.verification import ROWS
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.engine import RoundCost
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.mpc.offline.correlations import Tally

@@ -9,7 +9,7 @@ import numpy as np
 from mpc_programs.arithmetic import softmax_error_ulp
 from mpc_programs.lockstep import run, run_pair
 from mpc_programs.rules import RoundParameters
-from orchestrator.coordinator.round_plan import Noise, RoundPlan
+from orchestrator.agreement.round_plan import Noise, RoundPlan
 from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat, clip_error, decode_scalars, encode_scalars
 from orchestrator.mpc.offline.correlations import Batch, Tally, deal
 from orchestrator.mpc.prg import Prg

@@ -8,9 +8,9 @@ from importlib import import_module
 import pytest
 
 from mpc_programs.rules import RULES, RoundParameters
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.config import load_config, settings_class
 from orchestrator.config.method import methods_with
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.errors import ConfigError
 from orchestrator.methods import LocalMethod, method_class
 from orchestrator.models import NETWORKS

@@ -28,7 +28,7 @@ def audit(
     Nothing is trained: rounds with the settings' noise and rule go through two live servers. Exit status 1 where the
     attack finds more than is stated.
     """
-    from orchestrator.coordinator.round_plan import RoundPlan
+    from orchestrator.agreement.round_plan import RoundPlan
     from orchestrator.experiments import privacy_audit
 
     settings = load(preset, config, set_, engine="embedded")

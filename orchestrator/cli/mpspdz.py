@@ -42,7 +42,7 @@ def mpc(
 
     Training and bench compile what they need themselves; this does it ahead, and checks the installation.
     """
-    from orchestrator.coordinator.round_plan import RoundPlan
+    from orchestrator.agreement.round_plan import RoundPlan
     from orchestrator.mpspdz.compiler import compile_rounds
     from orchestrator.mpspdz.installation import TESTED_VERSIONS, find
 

@@ -101,7 +101,7 @@ def account(
 
 def _of_settings(settings: Config) -> tuple[PrivacyPlan, int]:
     """What training with these settings would state, and of how many rounds. Raises ConfigError where it is nothing."""
-    from orchestrator.coordinator.round_plan import RoundPlan
+    from orchestrator.agreement.round_plan import RoundPlan
 
     plan = RoundPlan.of(settings)
     if plan.parameters is None or plan.noise.multiplier == 0:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.agreement.round_plan import RoundPlan, Terms
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost
-from orchestrator.coordinator.round_plan import RoundPlan, Terms
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.wire.message import Place
 

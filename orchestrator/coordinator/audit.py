@@ -9,9 +9,9 @@ import numpy as np
 
 from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RULES, RoundParameters, factors
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.client.interface import Encoder
 from orchestrator.client.plain import AuditEncoder, plain_encoder
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.errors import ProtocolError
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.float64 import Float64

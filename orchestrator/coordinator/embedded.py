@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from orchestrator.coordinator.round_plan import RoundPlan
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.coordinator.two_servers import TwoServerEngine
 
 __all__ = ["EmbeddedEngine"]

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.agreement.round_plan import RoundPlan, Terms
 from orchestrator.client.interface import Decoder, Encoder
-from orchestrator.coordinator.round_plan import RoundPlan, Terms
 from orchestrator.errors import CohortError
 
 __all__ = ["Aggregation", "Engine", "RoundCost", "too_few"]

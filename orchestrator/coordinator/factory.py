@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.agreement.evaluation_sum import exact_metrics, summed_tables
+from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.config import Config, EngineConfig
 from orchestrator.coordinator.alone import NoEngine
 from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.engine import Engine
-from orchestrator.coordinator.evaluation_sum import exact_metrics, summed_tables
 from orchestrator.coordinator.masking import MaskingEngine, refuse_unmaskable
 from orchestrator.coordinator.mpspdz import MpSpdzEngine
 from orchestrator.coordinator.plaintext import PlaintextEngine
-from orchestrator.coordinator.round_plan import RoundPlan
-from orchestrator.coordinator.sum_plan import sum_plan
 from orchestrator.errors import ConfigError
 
 __all__ = ["create_engine", "create_sum_engine", "refuse_uncovered"]

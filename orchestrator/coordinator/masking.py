@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from orchestrator.agreement.round_plan import RoundPlan, Terms
 from orchestrator.client.interface import Decoder, Encoder
 from orchestrator.client.plain import plain_decoder, plain_encoder
 from orchestrator.config import Config
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
 from orchestrator.coordinator.masked_sum import masked_sum, threshold
-from orchestrator.coordinator.round_plan import RoundPlan, Terms
 from orchestrator.errors import ConfigError, RangeError
 from orchestrator.methods.base import LocalUpdate
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.coordinator.round_plan import RoundPlan, Terms
+from orchestrator.agreement.round_plan import RoundPlan, Terms
 from orchestrator.coordinator.two_servers import TwoServerEngine
 from orchestrator.errors import ConfigError
 from orchestrator.mpspdz.compiler import compile_program, default_cache

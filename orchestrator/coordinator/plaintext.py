@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from mpc_programs.rules import RULES
+from orchestrator.agreement.round_plan import RoundPlan, Terms
 from orchestrator.client.interface import Decoder, Encoder
 from orchestrator.client.plain import SimulatingEncoder, is_finite, plain_decoder, plain_encoder
 from orchestrator.coordinator.audit import float64_aggregate, float64_personal
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
-from orchestrator.coordinator.round_plan import RoundPlan, Terms
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.privacy.bands import BAND_BITS
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.client.summands import Answers, Statistic
 from orchestrator.config import Config
 from orchestrator.coordinator.client_pool import ClientPool
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
-from orchestrator.coordinator.sum_plan import sum_plan
 from orchestrator.coordinator.sums import Summation, Total
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.methods import method_class

@@ -12,15 +12,15 @@ from typing import Self
 
 import numpy as np
 
+from orchestrator.agreement.evaluation_sum import counts_layout, summed_tables
+from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.client.summands import Summand, TablesOf
 from orchestrator.config import Config, EngineConfig
 from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.engine import RoundCost, too_few
-from orchestrator.coordinator.evaluation_sum import counts_layout, summed_tables
 from orchestrator.coordinator.factory import create_sum_engine
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.round_result import reason_of
-from orchestrator.coordinator.sum_plan import sum_plan
 from orchestrator.secure_sum import SecureSum, Sizes
 
 __all__ = ["Summation", "SummedTables", "Total"]

@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.agreement.evaluation_sum import EVALUATION, evaluated_every
+from orchestrator.agreement.round_plan import HIDING_COHORT, RoundPlan
+from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.client.host import single_threaded
 from orchestrator.client.ledger import Account
 from orchestrator.client.summands import Statistic
@@ -20,14 +23,11 @@ from orchestrator.coordinator.audit import auditor
 from orchestrator.coordinator.client_pool import ClientPool, Trained
 from orchestrator.coordinator.cohorts import clients_config, fingerprint, sample_cohort
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
-from orchestrator.coordinator.evaluation_sum import EVALUATION, evaluated_every
 from orchestrator.coordinator.factory import create_engine, refuse_uncovered
 from orchestrator.coordinator.inputs import Inputs
 from orchestrator.coordinator.preparation import prepare_clients
-from orchestrator.coordinator.round_plan import HIDING_COHORT, RoundPlan
 from orchestrator.coordinator.round_result import RoundResult, reason_of
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
-from orchestrator.coordinator.sum_plan import sum_plan
 from orchestrator.coordinator.sums import Summation, SummedTables
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.evaluation.rounds import RoundEvaluation, round_evaluation

@@ -21,11 +21,11 @@ import numpy as np
 import orchestrator.errors as errors
 from mpc_programs.programs import PROGRAMS
 from mpc_programs.verification import LARGEST_LENGTH
+from orchestrator.agreement.round_plan import RoundPlan, Terms
 from orchestrator.client.opening import OpeningDecoder
 from orchestrator.client.sealing import SealingEncoder
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
 from orchestrator.coordinator.launch import HOST, Processes, certificates_of_a_session
-from orchestrator.coordinator.round_plan import RoundPlan, Terms
 from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.mpc.fixed_point import COUNT_BITS
 from orchestrator.mpc.openings import release

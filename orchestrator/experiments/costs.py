@@ -20,11 +20,11 @@ from threadpoolctl import threadpool_limits
 
 from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RULES, Range, RoundParameters
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.config import Config
 from orchestrator.coordinator.audit import float64_aggregate, float64_personal
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.masked_sum import threshold
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.two_servers import TwoServerEngine
 from orchestrator.errors import ConfigError
 from orchestrator.experiments.memory import check_round

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from mpc_programs.rules import RULES
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.config import EngineConfig
 from orchestrator.coordinator.engine import Engine
 from orchestrator.coordinator.factory import create_sum_engine
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.privacy.lower_bound import Rates, composed_epsilon

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.config import Config, load_config, preset_names
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.errors import ConfigError, DataError
 from orchestrator.experiments.fairness_settings import fairness_settings
 from orchestrator.graphs import load_graph

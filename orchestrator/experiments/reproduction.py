@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.config import Config
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.evaluation.figures import metric_names
 from orchestrator.evaluation.metrics import moving_average
 from orchestrator.experiments.grid import GridPlan, Observer, run_grid

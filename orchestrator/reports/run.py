@@ -6,10 +6,10 @@ from collections import Counter
 from statistics import median
 from typing import Any, Literal
 
+from orchestrator.agreement.evaluation_sum import exact_metrics
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.config import Config
 from orchestrator.coordinator.cohorts import fingerprint, sample_cohort
-from orchestrator.coordinator.evaluation_sum import exact_metrics
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import RunError
 from orchestrator.evaluation.figures import metric_names

@@ -7,11 +7,11 @@ import pickle
 import numpy as np
 import pytest
 
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.config import load_config
 from orchestrator.coordinator.alone import NoEngine
 from orchestrator.coordinator.engine import Aggregation, RoundCost
 from orchestrator.coordinator.factory import create_engine
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.methods.base import LocalUpdate

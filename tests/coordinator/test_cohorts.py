@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.client.host import Clients
 from orchestrator.config import FederationConfig
 from orchestrator.coordinator import training
@@ -19,7 +20,6 @@ from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.cohorts import clients_config, sample_cohort
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.plaintext import PlaintextEngine
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import RunError

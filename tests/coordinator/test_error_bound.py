@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.config import load_config
 from orchestrator.coordinator.audit import float64_aggregate
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import SCALAR_BITS
 from orchestrator.server import aggregation

@@ -6,13 +6,13 @@ import pytest
 
 from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RULES, RoundParameters
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.config import EngineConfig, load_config
 from orchestrator.coordinator.alone import NoEngine
 from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.mpspdz import MpSpdzEngine
 from orchestrator.coordinator.plaintext import PlaintextEngine
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import clip_error
 from orchestrator.mpspdz.installation import PROTOCOLS

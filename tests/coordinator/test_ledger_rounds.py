@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 import pytest
 
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.client.ledger import Account, read_ledger
 from orchestrator.client.plain import plain_encoder
 from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.factory import create_engine
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import ConfigError, RunError

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from mpc_programs.rules import RoundParameters
+from orchestrator.agreement.round_plan import Terms
 from orchestrator.coordinator import two_servers as engine_module
 from orchestrator.coordinator.audit import float64_aggregate, float64_personal
 from orchestrator.coordinator.embedded import EmbeddedEngine
-from orchestrator.coordinator.round_plan import Terms
 from orchestrator.errors import CohortError
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from mpc_programs.rules import RoundParameters
 from mpc_programs.verification import KAPPA, LARGEST_BOUND, LEAST_BOUND
+from orchestrator.agreement.round_plan import RoundPlan, Terms
+from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.config import load_config
 from orchestrator.coordinator import two_servers
 from orchestrator.coordinator.audit import audit
 from orchestrator.coordinator.embedded import EmbeddedEngine
-from orchestrator.coordinator.round_plan import RoundPlan, Terms
-from orchestrator.coordinator.sum_plan import sum_plan
 from orchestrator.errors import CohortError, ConfigError, DisagreementError
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat, clip_error

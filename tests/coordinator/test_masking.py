@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from orchestrator.agreement.round_plan import Terms
 from orchestrator.config import Config
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.masking import MaskingEngine
-from orchestrator.coordinator.round_plan import Terms
 from orchestrator.errors import CohortError, ConfigError
 from orchestrator.experiments.costs import DROPOUTS, Contender, bench, contenders, with_cohort
 from orchestrator.methods.base import LocalUpdate

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mpc_programs.rules import RoundParameters
+from orchestrator.agreement.round_plan import Terms
 from orchestrator.coordinator.audit import float64_personal
 from orchestrator.coordinator.embedded import EmbeddedEngine
-from orchestrator.coordinator.round_plan import Terms
 from orchestrator.errors import (
     ConfigError,
     DisagreementError,

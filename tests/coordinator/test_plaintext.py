@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from mpc_programs.rules import RoundParameters
+from orchestrator.agreement.round_plan import Terms
 from orchestrator.client.plain import plain_encoder
 from orchestrator.coordinator.audit import float64_aggregate
 from orchestrator.coordinator.plaintext import PlaintextEngine
-from orchestrator.coordinator.round_plan import Terms
 from orchestrator.errors import CohortError, ConfigError, RangeError
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import VectorFormat

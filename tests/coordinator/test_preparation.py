@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.client.summands import as_update
 from orchestrator.coordinator.preparation import prepare_clients
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
 from orchestrator.errors import PeerLostError
 from orchestrator.secure_sum import Sizes

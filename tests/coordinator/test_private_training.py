@@ -10,10 +10,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.config import load_config
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.plaintext import PlaintextEngine
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import CohortError, ConfigError, RunError

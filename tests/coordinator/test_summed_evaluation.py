@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 import pytest
 
+from orchestrator.agreement.evaluation_sum import exact_metrics
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.client.host import Contribute
 from orchestrator.config import load_config
 from orchestrator.coordinator.client_pool import ClientPool
-from orchestrator.coordinator.evaluation_sum import exact_metrics
 from orchestrator.coordinator.factory import create_engine
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.sums import Summation
 from orchestrator.coordinator.training import train

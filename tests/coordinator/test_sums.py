@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from orchestrator import registry
+from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.client.host import Clients as hosted
 from orchestrator.client.summands import as_update
 from orchestrator.config import Config
 from orchestrator.coordinator.client_pool import ClientPool
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.sum_plan import sum_plan
 from orchestrator.coordinator.sums import Summation, Total
 from orchestrator.coordinator.training import train
 from orchestrator.errors import CohortError, ConfigError, RangeError, RunError

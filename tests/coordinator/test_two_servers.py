@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from mpc_programs.rules import RoundParameters
+from orchestrator.agreement.round_plan import RoundPlan, Terms
 from orchestrator.config import load_config
 from orchestrator.coordinator.audit import float64_aggregate
 from orchestrator.coordinator.cohorts import sample_cohort
 from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.factory import create_engine
-from orchestrator.coordinator.round_plan import RoundPlan, Terms
 from orchestrator.errors import (
     ConfigError,
     DisagreementError,

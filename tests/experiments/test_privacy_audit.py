@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.coordinator import plaintext
 from orchestrator.coordinator.factory import create_sum_engine
 from orchestrator.coordinator.plaintext import PlaintextEngine
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.errors import ConfigError
 from orchestrator.experiments.privacy_audit import Finding, _finding, audit, audited_plan, play
 from orchestrator.privacy.lower_bound import Rates, composed_epsilon

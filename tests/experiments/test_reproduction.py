@@ -5,8 +5,8 @@ from statistics import mean, stdev
 import pandas as pd
 import pytest
 
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.config import load_config
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import ConfigError, DataError
 from orchestrator.evaluation.metrics import METRICS, moving_average

@@ -11,9 +11,9 @@ from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 
 from mpc_programs.rules import RoundParameters
+from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.config import load_config
 from orchestrator.coordinator.audit import float64_aggregate
-from orchestrator.coordinator.round_plan import RoundPlan
 from orchestrator.errors import ConfigError
 from orchestrator.evaluation.metrics import Evaluator
 from orchestrator.methods import create

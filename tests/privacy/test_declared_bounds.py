@@ -12,7 +12,7 @@ import pytest
 
 from mpc_programs.lockstep import run_locally
 from mpc_programs.rules import RULES, Range, RoundParameters, Rule
-from orchestrator.coordinator.round_plan import Noise, RoundPlan
+from orchestrator.agreement.round_plan import Noise, RoundPlan
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.mpc.float64 import Float64

@@ -11,7 +11,7 @@ import math
 
 from mpc_programs.rules import RoundParameters
 from mpc_programs.verification import KAPPA
-from orchestrator.coordinator.round_plan import FINEST_NOISE_BITS, HIDING_COHORT, Noise, RoundPlan
+from orchestrator.agreement.round_plan import FINEST_NOISE_BITS, HIDING_COHORT, Noise, RoundPlan
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat
 from orchestrator.privacy.plan import server_stddev

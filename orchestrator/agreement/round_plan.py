@@ -17,9 +17,9 @@ from typing import Literal
 from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RoundParameters
 from mpc_programs.verification import LARGEST_BOUND, LEAST_BOUND, LIE_PASSES
+from orchestrator.agreement.evaluation_sum import noisy_evaluation
+from orchestrator.agreement.round_parameters import LARGEST_RATIO, round_parameters
 from orchestrator.config import Config
-from orchestrator.coordinator.evaluation_sum import noisy_evaluation
-from orchestrator.coordinator.round_parameters import LARGEST_RATIO, round_parameters
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE, VectorFormat, clip_error
 from orchestrator.privacy.bands import ROUNDING, column_norm, growth, optimal_bands
