@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 from mpc_programs.rules import RULES, RoundParameters
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.config import load_config, settings_class
 from orchestrator.config.method import methods_with
 from orchestrator.errors import ConfigError
@@ -74,7 +74,7 @@ def test_rules_get_their_public_parameters_from_the_methods_settings(name):
     config = load_config(overrides=settings(name))
     own = config.method.rule_parameters(config.model)
     common = {"rule": METHODS[name].rule, "cohort": config.federation.cohort}
-    assert RoundPlan.of(config).parameters == RoundParameters(**common, **own)
+    assert plan_of(config).parameters == RoundParameters(**common, **own)
 
 
 def test_the_rules_public_parameters_follow_the_settings():

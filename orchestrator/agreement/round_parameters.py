@@ -8,16 +8,14 @@ from dataclasses import replace
 from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RULES, RoundParameters, score_widths
 from mpc_programs.verification import LARGEST_BOUND, LEAST_BOUND
+from orchestrator.agreement.round_plan import LARGEST_RATIO
 from orchestrator.config import Config
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.privacy.sensitivity import bounds_of
 from orchestrator.registry import METHODS
 
-__all__ = ["LARGEST_RATIO", "round_parameters"]
-
-LARGEST_RATIO = 2.0**20
-"""Update norms up to this many times the clip norm are clipped on shares; the documented domain of the clip."""
+__all__ = ["round_parameters"]
 
 
 def round_parameters(config: Config, vectors: VectorFormat) -> RoundParameters | None:

@@ -17,18 +17,14 @@ from typing import Literal
 from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RoundParameters
 from mpc_programs.verification import LARGEST_BOUND, LEAST_BOUND, LIE_PASSES
-from orchestrator.agreement.evaluation_sum import noisy_evaluation
-from orchestrator.agreement.round_parameters import LARGEST_RATIO, round_parameters
-from orchestrator.config import Config
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE, VectorFormat, clip_error
-from orchestrator.privacy.bands import ROUNDING, column_norm, growth, optimal_bands
+from orchestrator.privacy.bands import ROUNDING, column_norm, growth
 from orchestrator.privacy.plan import NoisySum, PrivacyPlan, server_stddev
 from orchestrator.privacy.quantile import COUNT_SENSITIVITY
 from orchestrator.privacy.sensitivity import BOUNDS, bounds_of, l2_sensitivity, weights_error
-from orchestrator.registry import METHODS
 
-__all__ = ["FINEST_NOISE_BITS", "HIDING_COHORT", "Noise", "RoundPlan", "Terms"]
+__all__ = ["FINEST_NOISE_BITS", "HIDING_COHORT", "LARGEST_RATIO", "Noise", "RoundPlan", "Terms"]
 
 HIDING_COHORT = 4
 """In a smaller cohort without noise a member learns much of the others."""
@@ -43,8 +39,8 @@ _SAMPLERS: dict[str, Literal["fixed", "poisson", "cyclic"]] = {
 _DROWNING = 0.75
 """Noise of both servers on the count, as a share of the cohort, beyond which an adaptive clip bound follows noise."""
 
-_USUAL_BANDS = 64
-"""A server keeps as many vectors; more lower the error little."""
+LARGEST_RATIO = 2.0**20
+"""Update norms up to this many times the clip norm are clipped on shares; the documented domain of the clip."""
 
 FINEST_NOISE_BITS = 40
 """Noise of an accounted run is at least this many bits above the ring's grid; docs/privacy.md says what that gives."""
@@ -135,44 +131,6 @@ class RoundPlan:
     accumulates: bool = True
     sums: tuple[NoisySum, ...] = ()
     bands: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, config: Config) -> RoundPlan:
-        """The plan of the settings.
-
-        Raises:
-            ConfigError: the settings do not fit each other, naming those at fault.
-        """
-        federation, privacy, chosen = config.federation, config.privacy, config.engine
-        vectors = VectorFormat(config.sharing.update_bits, config.sharing.weight_bits, config.sharing.integer_bits)
-        plan = cls(
-            parameters=round_parameters(config, vectors),
-            vectors=vectors,
-            clip_norm=privacy.clip_norm,
-            noise=Noise(
-                privacy.noise_multiplier,
-                privacy.noise,
-                privacy.sensitivity,
-                privacy.quantile.bit_noise_multiplier if privacy.clip == "quantile" else None,
-                privacy.accountant,
-                privacy.delta,
-                privacy.epsilon_budget,
-            ),
-            sampling=federation.sampling,
-            clients=config.clients.count,
-            min_cohort=_min_cohort(config),
-            engine=chosen.name,
-            program=chosen.program,
-            protocol=chosen.protocol,
-            adaptive=privacy.clip == "quantile",
-            unaccounted=METHODS[config.method.name].unaccounted,
-            sums=_sums(config),
-            stateful=getattr(config.method, "keeps_state", True),  # unless a method says that nothing does
-            bands=_bands(config),
-        )
-        if plan.parameters is not None:
-            plan.privacy, plan.terms  # noqa: B018 - what cannot be accounted for, or does not fit, is refused here
-        return plan
 
     @property
     def rule(self) -> RoundParameters:
@@ -361,33 +319,3 @@ class RoundPlan:
         if self.engine == "mpspdz":
             return bound + program.mpspdz_error(parameters, cohort, largest_coordinate)
         return bound + program.error(cohort, total, self.vectors.model_bits)
-
-
-def _sums(config: Config) -> tuple[NoisySum, ...]:
-    """What is released besides, but for exact metrics, of which others ask (`exact_metrics`)."""
-    statistics = [NoisySum(s.name, s.noise_multiplier, of_cohort=s.each_round) for s in config.method.statistics()]
-    found = (*statistics, *noisy_evaluation(config))
-    if again := [noisy.name for k, noisy in enumerate(found) if noisy.name in {other.name for other in found[:k]}]:
-        raise ConfigError(f"method.name = {config.method.name}: there are two sums '{again[0]}'")
-    return found
-
-
-def _bands(config: Config) -> tuple[int, ...]:
-    """Of the noise: as many as the cycle of cohorts allows, unless the settings say how many."""
-    federation, privacy = config.federation, config.privacy
-    if federation.sampling != "cyclic" or privacy.noise_multiplier == 0 or privacy.clip == "quantile":
-        return ()
-    between = config.clients.count // federation.cohort  # rounds from a client's turn to its next one, at least
-    return optimal_bands(federation.rounds, min(privacy.bands or _USUAL_BANDS, between, federation.rounds))
-
-
-def _min_cohort(config: Config) -> int:
-    """The least number of clients whose round is released; see `FederationConfig.min_cohort`."""
-    federation, privacy = config.federation, config.privacy
-    if federation.min_cohort is not None:
-        return federation.min_cohort
-    if federation.sampling == "poisson":
-        return 0
-    if privacy.noise_multiplier > 0 and privacy.sensitivity == "bounded_weights":
-        return federation.cohort
-    return min(federation.cohort, HIDING_COHORT)

@@ -28,11 +28,11 @@ def audit(
     Nothing is trained: rounds with the settings' noise and rule go through two live servers. Exit status 1 where the
     attack finds more than is stated.
     """
-    from orchestrator.agreement.round_plan import RoundPlan
+    from orchestrator.agreement.from_settings import plan_of
     from orchestrator.experiments import privacy_audit
 
     settings = load(preset, config, set_, engine="embedded")
-    plan, rounds = RoundPlan.of(settings), settings.federation.rounds
+    plan, rounds = plan_of(settings), settings.federation.rounds
     findings = privacy_audit.audit(plan, settings.engine, rounds, trials, confidence)
     refuted = [name for name, finding in findings.items() if finding.refuted]
     if as_json:

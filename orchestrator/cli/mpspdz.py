@@ -42,14 +42,14 @@ def mpc(
 
     Training and bench compile what they need themselves; this does it ahead, and checks the installation.
     """
-    from orchestrator.agreement.round_plan import RoundPlan
+    from orchestrator.agreement.from_settings import plan_of
     from orchestrator.mpspdz.compiler import compile_rounds
     from orchestrator.mpspdz.installation import TESTED_VERSIONS, find
 
     settings = load(preset, config, set_, data_dir)
     protocols = choices("--protocol", protocol or list(PROTOCOLS), tuple(PROTOCOLS))
     programs = choices("--program", program or list(PROGRAMS), tuple(PROGRAMS))
-    installation, rule = find(settings.engine.mpspdz_home), RoundPlan.of(settings).rule
+    installation, rule = find(settings.engine.mpspdz_home), plan_of(settings).rule
     for each in protocols:
         installation.check(each)
     tested = "" if installation.version in TESTED_VERSIONS else f" (tested: {', '.join(TESTED_VERSIONS)})"

@@ -101,9 +101,9 @@ def account(
 
 def _of_settings(settings: Config) -> tuple[PrivacyPlan, int]:
     """What training with these settings would state, and of how many rounds. Raises ConfigError where it is nothing."""
-    from orchestrator.agreement.round_plan import RoundPlan
+    from orchestrator.agreement.from_settings import plan_of
 
-    plan = RoundPlan.of(settings)
+    plan = plan_of(settings)
     if plan.parameters is None or plan.noise.multiplier == 0:
         raise ConfigError("privacy.noise_multiplier = 0: without noise epsilon is infinite")
     if plan.privacy is None:

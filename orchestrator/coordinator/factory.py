@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.agreement.evaluation_sum import exact_metrics, summed_tables
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.config import Config, EngineConfig
@@ -28,7 +29,7 @@ def create_engine(config: Config, commands: dict[str, list[str]] | None = None) 
     Raises:
         ConfigError: the settings do not fit each other, or what the engine needs is not there.
     """
-    plan, chosen = RoundPlan.of(config), config.engine
+    plan, chosen = plan_of(config), config.engine
     if plan.parameters is not None and chosen.name == "masking":
         refuse_unmaskable(config, plan)
     refuse_uncovered(config, plan)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.agreement.evaluation_sum import EVALUATION, evaluated_every
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.agreement.round_plan import HIDING_COHORT, RoundPlan
 from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.client.host import single_threaded
@@ -88,7 +89,7 @@ def train(
         SafeGNNError: with one line; the last checkpoint stands.
     """
     single_threaded()
-    plan = RoundPlan.of(config)
+    plan = plan_of(config)
     refuse_uncovered(config, plan)
     if engine is not None and engine.plan != plan:
         raise ConfigError("engine: it was made from another plan than the settings': its noise would not be theirs")

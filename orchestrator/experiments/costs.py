@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RULES, Range, RoundParameters
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.config import Config
 from orchestrator.coordinator.audit import float64_aggregate, float64_personal
 from orchestrator.coordinator.factory import create_engine
@@ -216,7 +216,7 @@ def bench(
     threadpool_limits(1)  # idle worker threads of this process would spin on the servers' cores
     config = contender.applied_to(config)
     clip_norm = config.privacy.clip_norm
-    rule = RoundPlan.of(config).rule
+    rule = plan_of(config).rule
     present = threshold(rule.cohort) if contender.program == DROPOUTS else rule.cohort
     check_round(rule.cohort * rule.models, parameters)
     rng = np.random.default_rng(0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.config import Config, load_config, preset_names
 from orchestrator.errors import ConfigError, DataError
 from orchestrator.experiments.fairness_settings import fairness_settings
@@ -44,7 +44,7 @@ def _operating_point(config: Config) -> dict[str, Config]:
 
     FedAvg without clip and noise beside it says what fairness and privacy cost together.
     """
-    rounds = RoundPlan.of(config.changed(privacy={"noise_multiplier": 1.0, "epsilon_budget": None}))
+    rounds = plan_of(config.changed(privacy={"noise_multiplier": 1.0, "epsilon_budget": None}))
     if (plan := rounds.privacy) is None:
         raise ConfigError(f"operating-point: no epsilon can be stated: {rounds.unproven}")
     config = config.changed(evaluation=_SIMULATED)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.config import Config
 from orchestrator.evaluation.figures import metric_names
 from orchestrator.evaluation.metrics import moving_average
@@ -47,7 +47,7 @@ class Row:
     @classmethod
     def of(cls, name: str, config: Config, runs: Sequence[Sequence[Mapping[str, Any]]]) -> Row:
         """From the records of each seed."""
-        plan, rounds = RoundPlan.of(config).privacy, config.federation.rounds
+        plan, rounds = plan_of(config).privacy, config.federation.rounds
         last = [run[-1]["val"] for run in runs]
         names = metric_names(last[0])
         return cls(

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, Literal
 
 from orchestrator.agreement.evaluation_sum import exact_metrics
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.config import Config
 from orchestrator.coordinator.cohorts import fingerprint, sample_cohort
 from orchestrator.coordinator.run_folder import RunFolder
@@ -68,7 +68,7 @@ def _rounds(folder: RunFolder) -> tuple[list[dict[str, Any]], list[dict[str, flo
 
 def no_epsilon(config: Config) -> str | None:
     """Why a run with noise states no epsilon; None where it does, and without noise."""
-    plan = RoundPlan.of(config)
+    plan = plan_of(config)
     return None if plan.noise.multiplier == 0 else plan.unproven
 
 
@@ -94,7 +94,7 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
     """
     records = folder.records()
     clip_norm = records[-1]["clip_norm"] if records else None
-    rounds = RoundPlan.of(config)
+    rounds = plan_of(config)
     plan = rounds.at(clip_norm).privacy if records else None
     if plan is None:
         return None

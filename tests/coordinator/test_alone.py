@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.config import load_config
 from orchestrator.coordinator.alone import NoEngine
 from orchestrator.coordinator.engine import Aggregation, RoundCost
@@ -20,7 +20,7 @@ from orchestrator.wire.message import Place
 from tests.class_graphs import class_graph
 
 LOCAL = ("method.name=local", "model.name=gcn-classifier", "evaluation.where=clients")
-PLAN = RoundPlan.of(load_config(overrides=LOCAL))
+PLAN = plan_of(load_config(overrides=LOCAL))
 
 
 @pytest.mark.parametrize("engine", ["plaintext", "embedded", "mpspdz"])
@@ -57,7 +57,7 @@ def test_in_the_round_loop_no_upload_holds_anything_and_clients_learn(tiny, tmp_
         tmp_path, *LOCAL, "federation={rounds: 6, cohort: 4}", "method.local_epochs=5", "clients.partition=disjoint"
     )
     folder = RunFolder.create(config)
-    model = train(config, folder, audit=True, graph=graph, engine=Watched(RoundPlan.of(config)))
+    model = train(config, folder, audit=True, graph=graph, engine=Watched(plan_of(config)))
     assert [(number, upload) for number, _, upload in seen] == [(k, None) for k in range(1, 7) for _ in range(4)]
     costs = folder.costs()
     assert all(row[key] == 0 for row in costs for key in row if key not in ("round", "training_seconds"))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.client.host import Clients
 from orchestrator.config import FederationConfig
 from orchestrator.coordinator import training
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
 )
 def test_a_run_on_shares_whose_cohort_hides_nobody_says_so_once(tiny, tmp_path, overrides, said):
     config, lines = tiny(tmp_path, *overrides), []
-    engine = PlaintextEngine(RoundPlan.of(config))  # for what is said: any
+    engine = PlaintextEngine(plan_of(config))  # for what is said: any
     train(config, RunFolder.create(config), announce=lines.append, engine=engine)
     assert len(lines) == len(said) and all(map(str.startswith, lines, said))
 
@@ -126,7 +126,7 @@ def test_engines_are_told_the_size_of_every_poisson_cohort_and_an_empty_one_is_a
             return super().aggregate(round, cohort)
 
     config = tiny(tmp_path, "federation={sampling: poisson, cohort: 1, rounds: 12}")
-    folder, results = run(config, engine=Spy(RoundPlan.of(config)), graph=load_graph(config.data, config.seed))
+    folder, results = run(config, engine=Spy(plan_of(config)), graph=load_graph(config.data, config.seed))
     sizes = [len(sample_cohort(config.federation, 6, config.seed, round)) for round in range(1, 13)]
     assert 0 in sizes and len(set(sizes)) > 2
     assert [len(result.cohort) for result in results] == sizes
@@ -182,7 +182,7 @@ def test_the_cohort_is_known_before_anything_is_uploaded(tiny, tmp_path):
 
     config = tiny(tmp_path)
     graph = load_graph(config.data, config.seed)
-    run(config, engine=Spy(RoundPlan.of(config)), graph=graph)
+    run(config, engine=Spy(plan_of(config)), graph=graph)
     cohorts = {round: sample_cohort(config.federation, 6, config.seed, round) for round in (1, 2)}
     for round, cohort in cohorts.items():
         submitted = {(event[2], event[3]) for event in events if event[:2] == ("submit", round)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.config import load_config
 from orchestrator.coordinator.audit import float64_aggregate
 from orchestrator.methods.base import LocalUpdate
@@ -18,7 +18,7 @@ def play(q, deltas, clip_norm=None, *overrides):
     """A round of the default rule with random scores: |released - float64| of each coordinate, and the bound."""
     clip = [] if clip_norm is None else [f"privacy.clip_norm={clip_norm}"]
     config = load_config(overrides=[f"clients.count={q}", f"federation.cohort={q}", *clip, *overrides])
-    plan, name = RoundPlan.of(config), config.engine.program
+    plan, name = plan_of(config), config.engine.program
     parameters, rng, model = plan.rule, np.random.default_rng(q), np.zeros(deltas.shape[1])
     uploads = [
         LocalUpdate(delta, float(np.linalg.norm(delta)), {"balance": rng.random(), "fairness": 2 * rng.random()})

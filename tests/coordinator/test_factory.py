@@ -6,7 +6,7 @@ import pytest
 
 from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RULES, RoundParameters
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.config import EngineConfig, load_config
 from orchestrator.coordinator.alone import NoEngine
 from orchestrator.coordinator.embedded import EmbeddedEngine
@@ -34,10 +34,10 @@ def test_mpspdz_takes_its_own_settings_and_the_bound_follows_its_program(standin
     with create_engine(config) as engine:
         assert type(engine) is MpSpdzEngine and engine.pids == {}
     embedded = load_config()
-    assert RoundPlan.of(config).error_bound(3, 0.5) > 1000 * RoundPlan.of(embedded).error_bound(3, 0.5)
+    assert plan_of(config).error_bound(3, 0.5) > 1000 * plan_of(embedded).error_bound(3, 0.5)
     assisted = load_config(overrides=[chosen, "engine.program=assisted"])
-    assert RoundPlan.of(assisted).error_bound(3, 0.5) == RoundPlan.of(embedded).error_bound(3, 0.5)
-    plan = RoundPlan.of(embedded)
+    assert plan_of(assisted).error_bound(3, 0.5) == plan_of(embedded).error_bound(3, 0.5)
+    plan = plan_of(embedded)
     assert plan.error_bound(3, 0.5) == f2gnn_bound(plan.vectors, 3, 0.5, plan.rule.gain)
 
 
@@ -49,10 +49,10 @@ def test_the_choices_are_those_that_exist():
 
 def test_the_rounds_parameters_are_those_of_the_settings():
     config = load_config(["reference"], overrides=["federation.cohort=5", "method={lam: 8, tau: 2}"])
-    assert RoundPlan.of(config).rule == RoundParameters("f2gnn", 5, lam=8.0, tau=2.0, fairness_max=1e5, ratio_max=None)
+    assert plan_of(config).rule == RoundParameters("f2gnn", 5, lam=8.0, tau=2.0, fairness_max=1e5, ratio_max=None)
     clipped = load_config(overrides=["method.name=fedavg", "privacy.clip_norm=0.5", "sharing.integer_bits=5"])
-    assert RoundPlan.of(clipped).rule.rule == "fedavg"
-    assert RoundPlan.of(clipped).rule.ratio_max == RoundPlan.of(clipped).vectors.limit / 0.5 == 2**5 / 0.5
+    assert plan_of(clipped).rule.rule == "fedavg"
+    assert plan_of(clipped).rule.ratio_max == plan_of(clipped).vectors.limit / 0.5 == 2**5 / 0.5
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_rounds_parameters_are_those_of_the_settings():
 )
 def test_denominators_are_fixed_exactly_where_the_bound_needs_it(sampling, sensitivity, expected):
     config = load_config(overrides=[f"federation.sampling={sampling}", f"privacy.sensitivity={sensitivity}"])
-    assert RoundPlan.of(config).rule.expected == expected
+    assert plan_of(config).rule.expected == expected
 
 
 def test_settings_beyond_fixed_denominators_are_refused_by_name_also_without_noise():
@@ -96,22 +96,22 @@ FEDPUB = ("method.name=fedpub", "model.name=gcn-classifier", "evaluation.where=c
 def test_a_personal_rules_parameters_and_bound_are_those_of_its_settings():
     overrides = [*FEDPUB, "method.similarity=5", "model.hidden=48", "federation.cohort=10"]
     config = load_config(overrides=overrides)
-    parameters = RoundPlan.of(config).rule
+    parameters = plan_of(config).rule
     assert parameters == RoundParameters("fedpub", 10, embedding=48, similarity=5.0)
-    assert RoundPlan.of(config).error_bound(10, 1.0) < 1e-6
-    bounds = [RoundPlan.of(config).error_bound(q, 1.0) for q in (0, 1, 2, 10, 30)]
+    assert plan_of(config).error_bound(10, 1.0) < 1e-6
+    bounds = [plan_of(config).error_bound(q, 1.0) for q in (0, 1, 2, 10, 30)]
     assert bounds == sorted(bounds) and bounds[-1] < 4e-6
     for engine in ("embedded", "plaintext"):
         with create_engine(load_config(overrides=[*overrides, f"engine.name={engine}"])):
             pass
     poisson = load_config(overrides=[*overrides, "federation.sampling=poisson", "privacy.sensitivity=bounded_weights"])
     create_engine(poisson).close()
-    assert RoundPlan.of(poisson).error_bound(10, 1.0) == RoundPlan.of(config).error_bound(10, 1.0)
+    assert plan_of(poisson).error_bound(10, 1.0) == plan_of(config).error_bound(10, 1.0)
 
 
 def test_a_bound_with_fixed_denominators_allows_for_the_largest_weight_of_everybody():
     fixed = ("federation.sampling=poisson", "privacy={clip_norm: 1.0, sensitivity: bounded_weights}")
-    plan = RoundPlan.of(load_config(overrides=fixed))
+    plan = plan_of(load_config(overrides=fixed))
     weight, error = fixed_weight(plan.rule)
     for q in (1, 10, 25):
         expected = plan.vectors.error_bound(q, 0.5, q * error + clip_error(q, q * weight), q * weight)
@@ -147,10 +147,10 @@ def of_method(name):
 def test_every_method_that_can_be_named_has_a_rule_or_aggregates_nothing(name):
     config = of_method(name)
     with create_engine(config) as engine:
-        assert engine.plan == RoundPlan.of(config)
+        assert engine.plan == plan_of(config)
         assert (type(engine) is NoEngine) == (METHODS[name].rule is None)
     if METHODS[name].rule is not None:
-        assert RoundPlan.of(config).rule.rule == METHODS[name].rule
+        assert plan_of(config).rule.rule == METHODS[name].rule
 
 
 def test_every_rule_belongs_to_a_method():
@@ -167,15 +167,15 @@ def test_a_clip_norm_too_small_for_the_format_is_refused():
 @pytest.mark.parametrize("chosen", ["engine.name=mpspdz", "engine.program=faithful"])
 def test_no_epsilon_is_stated_for_arithmetic_that_the_proof_does_not_cover(chosen):
     noisy = ["privacy.clip_norm=1", "privacy.noise_multiplier=2"]
-    assert RoundPlan.of(load_config(overrides=noisy)).privacy is not None
-    assert RoundPlan.of(load_config(overrides=[*noisy, "engine.program=scalar-first"])).privacy is not None
-    assert RoundPlan.of(load_config(overrides=[*noisy, chosen])).privacy is None
+    assert plan_of(load_config(overrides=noisy)).privacy is not None
+    assert plan_of(load_config(overrides=[*noisy, "engine.program=scalar-first"])).privacy is not None
+    assert plan_of(load_config(overrides=[*noisy, chosen])).privacy is None
     with pytest.raises(ConfigError, match=r"^privacy\.epsilon_budget: no epsilon can be stated: none is proven"):
-        RoundPlan.of(load_config(overrides=[*noisy, chosen, "privacy.epsilon_budget=50"]))
+        plan_of(load_config(overrides=[*noisy, chosen, "privacy.epsilon_budget=50"]))
 
 
 def test_training_alone_has_no_round_to_compute_or_to_measure():
-    plan = RoundPlan.of(of_method("local"))
+    plan = plan_of(of_method("local"))
     assert plan.parameters is plan.privacy is None
     with pytest.raises(ConfigError, match=r"^method\.name: this method aggregates nothing") as caught:
         _ = plan.rule
@@ -203,18 +203,18 @@ def test_training_alone_has_no_round_to_compute_or_to_measure():
 )
 def test_a_round_goes_on_with_as_few_as_its_privacy_and_its_members_bear(overrides, expected):
     config = load_config(overrides=[*overrides, "evaluation.where=nowhere"])
-    assert RoundPlan.of(config).min_cohort == create_engine(config).plan.min_cohort == expected
+    assert plan_of(config).min_cohort == create_engine(config).plan.min_cohort == expected
 
 
 def test_noise_covers_every_size_that_the_settings_allow():
     noisy = "privacy={clip_norm: 1, noise_multiplier: 1, sensitivity: bounded_weights}"
     base = ["clients.count=60", noisy]
     plans = [
-        RoundPlan.of(load_config(overrides=[*base, f"federation={{cohort: 30{more}}}"])).sensitivity
+        plan_of(load_config(overrides=[*base, f"federation={{cohort: 30{more}}}"])).sensitivity
         for more in ("", ", min_cohort: 30", ", min_cohort: 15")
     ]
     assert plans[0] == plans[1] < plans[2]
-    parameters = RoundPlan.of(load_config(overrides=[*base, "federation.cohort=30"])).rule
+    parameters = plan_of(load_config(overrides=[*base, "federation.cohort=30"])).rule
     assert plans[2] == pytest.approx(dropout_bound(parameters, 15), rel=1e-3)
 
 

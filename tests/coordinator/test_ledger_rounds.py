@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.client.ledger import Account, read_ledger
 from orchestrator.client.plain import plain_encoder
 from orchestrator.coordinator.client_pool import ClientPool
@@ -61,7 +61,7 @@ def test_every_run_has_an_entry_that_counts_what_its_own_account_does_and_all_ar
     assert counted(path) == [charged(folder) for folder in folders] == [([1, 1, 1], {}), ([1, 1, 1], {"evaluation": 2})]
     entries = [*read_ledger(path).values()]
     assert [len(entry.rounds) for entry in entries] == [3, 3] and len({entry.data for entry in entries}) == 1
-    noisy = RoundPlan.of(settings(summed)).privacy.sums[0]
+    noisy = plan_of(settings(summed)).privacy.sums[0]
     both = PLAN.new_accountant().compose(PLAN.release(), 6).compose(PLAN.sum_release(noisy), 2)
     assert epsilon_together([e.spent for e in entries], "outsider", 1e-3) == pytest.approx(both.epsilon(1e-3), rel=1e-6)
 

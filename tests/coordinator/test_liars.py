@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mpc_programs.rules import RoundParameters
 from mpc_programs.verification import KAPPA, LARGEST_BOUND, LEAST_BOUND
-from orchestrator.agreement.round_plan import RoundPlan, Terms
+from orchestrator.agreement.from_settings import plan_of
+from orchestrator.agreement.round_plan import Terms
 from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.config import load_config
 from orchestrator.coordinator import two_servers
@@ -196,7 +197,7 @@ def test_an_honest_client_shortens_its_update_to_the_bound_itself(longest, seed)
 )
 def test_what_cannot_be_checked_is_refused_by_name(overrides, said):
     with pytest.raises(ConfigError, match=said):
-        RoundPlan.of(load_config(overrides=["federation.clients=untrusted", "privacy.clip_norm=1", *overrides]))
+        plan_of(load_config(overrides=["federation.clients=untrusted", "privacy.clip_norm=1", *overrides]))
 
 
 def test_a_model_too_large_for_the_proof_is_refused():
@@ -207,7 +208,7 @@ def test_a_model_too_large_for_the_proof_is_refused():
 
 def test_an_adaptive_bound_stays_where_the_proof_holds():
     adaptive = "privacy={clip: quantile, clip_norm: 1}"
-    plan = RoundPlan.of(load_config(overrides=["federation.clients=untrusted", adaptive, "sharing.update_bits=16"]))
+    plan = plan_of(load_config(overrides=["federation.clients=untrusted", adaptive, "sharing.update_bits=16"]))
     low, high = plan.clip_limits()
     assert low * 2**16 >= LEAST_BOUND and high * 2**16 <= LARGEST_BOUND
     vectors = VectorFormat(16, 32, 6)
@@ -223,7 +224,7 @@ def test_the_audits_bound_holds_where_all_round_towards_zero():
     config = load_config(
         overrides=["federation={clients: untrusted, cohort: 3}", "privacy.clip_norm=0.5", "method.name=fedavg"]
     )
-    plan = RoundPlan.of(config)
+    plan = plan_of(config)
     rng, d = np.random.default_rng(0), 3000
     plain = [LocalUpdate(np.abs(rng.normal(size=d)) * 0.05, 0.0, {}) for _ in range(3)]
     plain = [replace(u, norm=plan.vectors.norm(plan.vectors.encode_update(u.delta))) for u in plain]
@@ -240,7 +241,7 @@ def test_the_audits_bound_holds_where_all_round_towards_zero():
 def test_a_sums_clients_are_checked_where_the_runs_are():
     described = SecureSum("s", 1.0, lambda sizes: 3, 0.0)
     for clients in ("trusted", "untrusted"):
-        run = RoundPlan.of(load_config(overrides=[f"federation.clients={clients}", "privacy.clip_norm=1"]))
+        run = plan_of(load_config(overrides=[f"federation.clients={clients}", "privacy.clip_norm=1"]))
         rule = sum_plan(described, 10, run).rule
         assert (rule.bound, rule.ratio_max is None) == ((1.0, True) if clients == "untrusted" else (None, False))
 
@@ -258,7 +259,7 @@ def test_the_bound_is_the_clip_norm_and_noise_counts_on_liars_of_kappa():
     untrusted = ["federation.clients=untrusted", "evaluation.exact_beside_noise=true"]
     for method, coupled in (("fedavg", False), ("f2gnn", True)):
         checked, trusted = (
-            RoundPlan.of(load_config(overrides=[*others, noisy, f"method.name={method}"]))
+            plan_of(load_config(overrides=[*others, noisy, f"method.name={method}"]))
             for others in (untrusted, untrusted[1:])
         )
         assert checked.rule.bound == 2.0 and checked.rule.ratio_max is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.client.summands import as_update
 from orchestrator.coordinator.preparation import prepare_clients
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
@@ -60,7 +60,7 @@ def prepare(tiny, tmp_path, *overrides):
     config = tiny(tmp_path, "method.name=fedsage+", "model.name=sage", f"clients.count={M}", *overrides)
     pool, folder, said = Pool(), RunFolder.create(config), []
     sizes = Sizes(nodes=9, features=FEATURES, classes=2, groups=1, clients=M)
-    plan, start = RoundPlan.of(config), Checkpoint(0, np.zeros(1), {})
+    plan, start = plan_of(config), Checkpoint(0, np.zeros(1), {})
     prepare_clients(config, plan, folder, pool, None, start, sizes, said.append)
     return pool, folder.preparation(), said
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.config import load_config
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.coordinator.plaintext import PlaintextEngine
@@ -84,7 +84,7 @@ def test_every_round_states_the_epsilon_so_far(tiny, tmp_path, sampling, sampler
     assert report["participations"] == most and report["simulated"]
     assert report["views"]["client"] == plan.epsilon(3, "client")
     assert report["views"]["server"] == plan.epsilon(3 if sampler == "cyclic" else most, "server")
-    longer = {"fixed": 1.0, "poisson": 1.0, "cyclic": column_norm(RoundPlan.of(config).bands)}[sampler]
+    longer = {"fixed": 1.0, "poisson": 1.0, "cyclic": column_norm(plan_of(config).bands)}[sampler]
     assert report["bands"] == (2 if sampler == "cyclic" else 1)
     assert report["server_stddev"] == pytest.approx(2.0 * 2 * 0.5 * longer, rel=1e-4) and report["stopped"] is None
 
@@ -100,7 +100,7 @@ def of_bands(*privacy: str, rounds: int = 4):
 
 
 def test_the_plaintext_engine_simulates_bands_and_a_new_start_forgets_them():
-    d, plan = 20_000, RoundPlan.of(of_bands())
+    d, plan = 20_000, plan_of(of_bands())
     engine, cohort = PlaintextEngine(plan), [0, 1, 2, 3]
 
     def play(number):
@@ -122,11 +122,11 @@ def test_the_plaintext_engine_simulates_bands_and_a_new_start_forgets_them():
 
 def test_bands_fit_the_format_twenty_times_and_go_with_one_clip_bound_alone():
     of = "clip_norm: 1, sensitivity: bounded_weights, noise_multiplier: "
-    assert RoundPlan.of(of_bands(of + "3.1", rounds=100)).bands
+    assert plan_of(of_bands(of + "3.1", rounds=100)).bands
     with pytest.raises(ConfigError, match="20 of them do not fit"):
-        RoundPlan.of(of_bands(of + "3.3", rounds=100))
+        plan_of(of_bands(of + "3.3", rounds=100))
     quantile = "clip_norm: 1, noise_multiplier: 2, clip: quantile, quantile: {bit_noise_multiplier: 2}"
-    assert RoundPlan.of(of_bands(quantile)).bands == ()
+    assert plan_of(of_bands(quantile)).bands == ()
 
 
 def test_a_run_in_turns_goes_on_for_more_rounds_with_other_bands(tiny, tmp_path):
@@ -134,9 +134,9 @@ def test_a_run_in_turns_goes_on_for_more_rounds_with_other_bands(tiny, tmp_path)
     config = tiny(tmp_path, turns, NOISY + ", sensitivity: bounded_weights}", "method.name=fedavg")
     folder, _ = run(config)
     longer = config.changed(federation={"rounds": 4})
-    assert RoundPlan.of(longer).bands != RoundPlan.of(config).bands
+    assert plan_of(longer).bands != plan_of(config).bands
     train(longer, folder, resume=True)
-    plan = RoundPlan.of(longer).privacy
+    plan = plan_of(longer).privacy
     assert epsilons(folder) == [plan.epsilon(rounds) for rounds in (1, 2, 3, 4)]
     assert privacy_report(folder, longer)["epsilon"] == plan.epsilon(4)
 
@@ -146,8 +146,8 @@ def test_bands_whose_rounding_would_count_are_refused():
     changes = ("method.name=fedavg", "clients.count=3000", small)
     config = load_config(overrides=[*changes, "federation={cohort: 1000, sampling: cyclic}"])
     with pytest.raises(ConfigError, match=r"privacy.bands: a client moves the sum by 1.5\de-07, below 2\^40 steps"):
-        RoundPlan.of(config)
-    assert RoundPlan.of(config.changed(privacy={"bands": 1})).privacy is not None
+        plan_of(config)
+    assert plan_of(config.changed(privacy={"bands": 1})).privacy is not None
 
 
 @pytest.mark.parametrize("sampling", ["distinct", "poisson"])
@@ -354,23 +354,23 @@ def test_noise_that_drowns_the_count_is_refused_by_name(tiny, tmp_path, how, coh
     some = ["clients.count=30", f"federation.cohort={cohort}"]
     config = tiny(tmp_path, *some, QUANTILE + f", noise_multiplier: 2, noise: {how}}}")
     if allowed:
-        assert RoundPlan.of(config).terms.count_stddev is not None
+        assert plan_of(config).terms.count_stddev is not None
         return
     said = (
         rf"^privacy\.quantile\.bit_noise_multiplier = 10: .* drowns the count of a cohort of {cohort}; expected at most"
     )
     with pytest.raises(ConfigError, match=said) as caught:
-        RoundPlan.of(config)
+        plan_of(config)
     most = float(str(caught.value).partition("at most ")[2].partition(",")[0])
     enough = QUANTILE + f", noise_multiplier: 2, noise: {how}, quantile: {{bit_noise_multiplier: {0.99 * most}}}}}"
-    assert RoundPlan.of(tiny(tmp_path, *some, enough)).privacy is not None
+    assert plan_of(tiny(tmp_path, *some, enough)).privacy is not None
 
 
 @pytest.mark.parametrize(("how", "factor"), [("each_full", 1.0), ("split", 2**-0.5)])
 def test_the_counts_noise_is_what_its_multiplier_says(tiny, tmp_path, how, factor):
     """What the accountant takes it for: sigma_b from each server, or of both together."""
     privacy = QUANTILE + f", noise_multiplier: 2, noise: {how}, quantile: {{bit_noise_multiplier: 1.5}}}}"
-    plan = RoundPlan.of(tiny(tmp_path, privacy))
+    plan = plan_of(tiny(tmp_path, privacy))
     assert plan.privacy.bit_noise_multiplier == 1.5
     assert plan.terms.count_stddev == pytest.approx(1.5 * factor, rel=1e-12)
     assert plan.terms.noise_stddev == pytest.approx(2.0 * plan.privacy.sensitivity * factor, rel=1e-12)

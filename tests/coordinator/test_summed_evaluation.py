@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from orchestrator.agreement.evaluation_sum import exact_metrics
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.client.host import Contribute
 from orchestrator.config import load_config
 from orchestrator.coordinator.client_pool import ClientPool
@@ -218,7 +218,7 @@ def test_only_released_models_on_clients_nodes_are_summed(wrong):
 
 
 def test_without_a_plan_that_counts_it_a_sum_cannot_be_charged(tiny, tmp_path):
-    plan = RoundPlan.of(tiny(tmp_path, *SUMMED, NOISY)).privacy
+    plan = plan_of(tiny(tmp_path, *SUMMED, NOISY)).privacy
     assert plan is not None
     assert np.isclose(plan.epsilon(0), 0)
     with pytest.raises(RunError, match="the sum 'other' cannot be released: no epsilon counts it"):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from orchestrator import registry
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.client.host import Clients as hosted
 from orchestrator.client.summands import as_update
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
 ENTRY = Method("tests.examples.counting:Counting", "tests.examples.counting:CountingSettings", "fedavg")
 COHORTS = {part: f"tests.examples.counting:Cohorts{end}" for part, end in (("client", ""), ("settings", "Settings"))}
 COUNTING = ("method.name=counting", "federation.rounds=1")
-PLAN = RoundPlan.of(Config())
+PLAN = plan_of(Config())
 PLAINTEXT = Config(engine={"name": "plaintext"})
 
 
@@ -78,7 +78,7 @@ def added(request):
     """``added(numbers, encode=None)``: the next total of one sum, of up to six clients and seven numbers each."""
     config = Config(engine={"name": request.param, "preprocessing": "dealer"})
     described = SecureSum("some", 50.0, lambda sizes: 7)
-    with Summation(described, 7, sum_plan(described, 6, RoundPlan.of(config)), config.engine) as summation:
+    with Summation(described, 7, sum_plan(described, 6, plan_of(config)), config.engine) as summation:
         rounds = count(1)
 
         def total(own: dict[int, Any], encode: Any = None) -> Total:
@@ -124,7 +124,7 @@ def test_noise_is_scaled_by_how_far_one_client_can_move_the_sum(engine, how, sam
         privacy={"clip_norm": 1.0, "noise_multiplier": 1.0, "noise": how},
     )
     described = SecureSum("some", 50.0, lambda sizes: 4000, 1.5)
-    plan = sum_plan(described, 4, RoundPlan.of(config))
+    plan = sum_plan(described, 4, plan_of(config))
     with Summation(described, 4000, plan, config.engine) as summation:
         total = summation.total(1, range(4), Clients({c: np.zeros(4000) for c in range(4)}), None)
     ratio = total.numbers.std() / (1.5 * factor * 50.0)
@@ -142,7 +142,7 @@ def test_a_client_that_fails_costs_its_own_part(added):
 def test_too_few_clients_have_no_sum():
     own: dict[int, Any] = numbers(6, 7, norm=10.0) | {c: RangeError("has none") for c in (0, 1, 2)}
     described = SecureSum("some", 50.0, lambda sizes: 7)
-    plan = sum_plan(described, 6, RoundPlan.of(PLAINTEXT))
+    plan = sum_plan(described, 6, plan_of(PLAINTEXT))
     with (
         Summation(described, 7, plan, PLAINTEXT.engine) as summation,
         pytest.raises(CohortError, match=r"clients 0, 1, 2.*has none; 3 of 6 clients remain, fewer than .* = 4"),
@@ -356,4 +356,4 @@ def test_two_sums_of_one_name_are_refused(tiny, tmp_path, monkeypatch):
     settings = registry.load(ENTRY.settings)
     monkeypatch.setattr(settings, "statistics", lambda self: [SecureSum("same", 1.0, len)] * 2)
     with pytest.raises(ConfigError, match=r"^method\.name = counting: there are two sums 'same'$"):
-        RoundPlan.of(tiny(tmp_path, *COUNTING))
+        plan_of(tiny(tmp_path, *COUNTING))

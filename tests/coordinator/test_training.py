@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.coordinator.plaintext import PlaintextEngine
 from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
@@ -156,7 +156,7 @@ def test_an_audit_that_fails_ends_the_run_before_the_round_is_recorded(tiny, tmp
     config = tiny(tmp_path, "federation.rounds=3")
     folder = RunFolder.create(config)
     with pytest.raises(ProtocolError, match=r"round 2, phase audit: .* more than the bound"):
-        train(config, folder, audit=True, engine=Wrong(RoundPlan.of(config)))
+        train(config, folder, audit=True, engine=Wrong(plan_of(config)))
     assert [row["round"] for row in folder.records()] == [1]
     assert folder.load().round == 1
     assert folder.state_dir.stat().st_mode & 0o077 == 0  # it holds the simulated clients' own models
@@ -172,7 +172,7 @@ def test_an_engine_of_another_plan_is_refused_before_anything_is_trained(tiny, t
     for own, foreign in ((config, other), (other, config)):
         folder = RunFolder.create(own)
         with pytest.raises(ConfigError, match=r"^engine: it was made from another plan") as caught:
-            train(own, folder, engine=PlaintextEngine(RoundPlan.of(foreign)))
+            train(own, folder, engine=PlaintextEngine(plan_of(foreign)))
         assert "\n" not in str(caught.value)
         assert folder.records() == [] and folder.load_privacy() is None
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.agreement.round_plan import RoundPlan, Terms
+from orchestrator.agreement.from_settings import plan_of
+from orchestrator.agreement.round_plan import Terms
 from orchestrator.config import load_config
 from orchestrator.coordinator.audit import float64_aggregate
 from orchestrator.coordinator.cohorts import sample_cohort
@@ -131,8 +132,8 @@ def test_noise_with_bands_takes_back_what_it_added_and_hides_turns_alone():
             "evaluation.exact_beside_noise=true",
         ]
     )
-    plan = RoundPlan.of(config)
-    assert len(plan.bands) == 2 and plan.lasting == RoundPlan.of(config.changed(federation={"rounds": 9})).lasting
+    plan = plan_of(config)
+    assert len(plan.bands) == 2 and plan.lasting == plan_of(config.changed(federation={"rounds": 9})).lasting
     longer = plan.sensitivity * column_norm(plan.bands)
     assert 2.0 * longer * (1 + 2.0**-21) < plan.terms.noise_stddev < 2.0 * longer * (1 + 2.0**-19)  # rounding's part
     models = [np.zeros(d)]
@@ -165,7 +166,7 @@ def test_each_server_adds_noise_of_the_plans_scale_and_5_percent_would_show(how,
     """In a round without clients a server's share is its share of the model and its noise."""
     d, privacy = 20_000, f"privacy={{clip_norm: 0.5, noise_multiplier: 0.3, noise: {how}}}"
     config = load_config(overrides=["federation.sampling=poisson", "evaluation.exact_beside_noise=true", privacy])
-    plan, shares = RoundPlan.of(config).privacy, []
+    plan, shares = plan_of(config).privacy, []
     with create_engine(config) as noisy:
         noisy.start(np.zeros(d))
         collect = noisy._collect

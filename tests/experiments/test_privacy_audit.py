@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.coordinator import plaintext
 from orchestrator.coordinator.factory import create_sum_engine
 from orchestrator.coordinator.plaintext import PlaintextEngine
@@ -53,7 +53,7 @@ def quiet(factor: float, *servers: int) -> dict[str, list[str]]:
 def test_a_canary_is_as_bad_as_the_sensitivity_allows(settings, monkeypatch, method, sampling, sensitivity):
     """So that of every rule and sampler the audit sees half the noise; of the simulation, which is fast."""
     config = settings(f"method.name={method}", f"federation.sampling={sampling}", f"privacy.sensitivity={sensitivity}")
-    plan = audited_plan(RoundPlan.of(config))
+    plan = audited_plan(plan_of(config))
     attained = 0.5 if (sampling, sensitivity) == ("poisson", "worst_case") else 1.0  # there it allows for two clients
     mu = 1 / (2**0.5 * SIGMA)
     for factor in (1.0, 0.5):
@@ -66,13 +66,13 @@ def test_a_canary_is_as_bad_as_the_sensitivity_allows(settings, monkeypatch, met
 
 
 def test_half_the_noise_contradicts_what_is_stated_to_outsiders(settings):
-    plan = RoundPlan.of(settings("engine.name=embedded"))
+    plan = plan_of(settings("engine.name=embedded"))
     engine = create_sum_engine(audited_plan(plan), settings().engine, quiet(0.5, 0, 1))
     assert play(engine, 512, CONFIDENCE).mu * plan.privacy.release().noise_multiplier > 1
 
 
 def test_noise_that_one_server_forgets_contradicts_what_is_stated_to_the_other_one(settings):
-    plan, chosen = RoundPlan.of(settings("engine.name=embedded", "privacy.noise_multiplier=2")), settings().engine
+    plan, chosen = plan_of(settings("engine.name=embedded", "privacy.noise_multiplier=2")), settings().engine
     findings = audit(plan, chosen, 4, 128, CONFIDENCE, quiet(0.0, 1))
     assert [name for name, found in findings.items() if found.refuted] == ["server 0"]
     found = findings["server 0"]
@@ -101,16 +101,16 @@ def test_what_is_found_of_a_round_or_a_run_refutes_it_too():
 )
 def test_where_nothing_is_stated_there_is_nothing_to_audit(settings, overrides, reason):
     with pytest.raises(ConfigError, match=f"^there is no epsilon to audit: {reason}"):
-        audited_plan(RoundPlan.of(settings(*overrides)))
+        audited_plan(plan_of(settings(*overrides)))
 
 
 def test_a_method_that_aggregates_nothing_has_nothing_to_audit(settings):
     with pytest.raises(ConfigError, match=r"^there is no epsilon to audit: the method aggregates nothing"):
-        audited_plan(replace(RoundPlan.of(settings()), parameters=None))
+        audited_plan(replace(plan_of(settings()), parameters=None))
 
 
 def test_a_clip_bound_for_large_cohorts_is_lowered_to_where_the_noise_of_small_ones_fits(settings):
-    plan = RoundPlan.of(settings("privacy.noise_multiplier=9", "privacy.clip_norm=20", "method.name=f2gnn"))
+    plan = plan_of(settings("privacy.noise_multiplier=9", "privacy.clip_norm=20", "method.name=f2gnn"))
     audited = audited_plan(plan)
     assert audited.terms.noise_stddev * 10 < plan.vectors.limit and audited.clip_norm < plan.clip_norm == 20
     assert audited.privacy.release() == replace(plan.privacy, cohort=2).release()

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 import pandas as pd
 import pytest
 
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.config import load_config
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.errors import ConfigError, DataError
@@ -68,7 +68,7 @@ def test_the_operating_point_keeps_its_targets(tmp_path):
     sigmas = [own.privacy.noise_multiplier for own in settings.values()]
     assert sigmas[:2] == [0, 0] and sigmas[2:] == sorted(sigmas[2:])
     for own, target in zip([*settings.values()][2:], (8, 4, 2, 1), strict=True):
-        assert target * 0.999 < RoundPlan.of(own).privacy.epsilon(config.federation.rounds) <= target
+        assert target * 0.999 < plan_of(own).privacy.epsilon(config.federation.rounds) <= target
 
 
 def test_the_table_says_what_is_undefined_and_what_has_no_epsilon():

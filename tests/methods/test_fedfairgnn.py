@@ -11,7 +11,7 @@ from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 
 from mpc_programs.rules import RoundParameters
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.config import load_config
 from orchestrator.coordinator.audit import float64_aggregate
 from orchestrator.errors import ConfigError
@@ -122,7 +122,7 @@ def test_a_temperature_that_a_fixed_denominator_cannot_have_is_refused_by_name()
     for temperature, fits in ((0.25, True), (0.2, False)):
         own = load_config(overrides=[f"method={{name: fedfairgnn, temperature: {temperature}}}", poisson, privacy])
         if fits:
-            assert RoundPlan.of(own).parameters.fairness_max == 8
+            assert plan_of(own).parameters.fairness_max == 8
         else:
             with pytest.raises(ConfigError, match=r"score's range is 10 \(method\.sharpness, method\.temperature\)"):
-                RoundPlan.of(own)
+                plan_of(own)

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.from_settings import plan_of
 from orchestrator.config import Config
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
@@ -131,8 +131,8 @@ def test_nodes_at_several_clients_are_refused():
 def test_with_noise_the_sums_need_noise_too():
     private = {"clip_norm": 1.0, "noise_multiplier": 1.0, "epsilon_budget": 1e6}
     with pytest.raises(ConfigError, match="features"):
-        RoundPlan.of(config(1).changed(privacy=private))
-    plan = RoundPlan.of(config(2, sum_noise=2.0).changed(privacy=private))
+        plan_of(config(1).changed(privacy=private))
+    plan = plan_of(config(2, sum_noise=2.0).changed(privacy=private))
     assert [each.name for each in plan.privacy.sums] == ["degrees", "features"]
 
 

@@ -156,7 +156,7 @@ def test_an_interrupted_run_continues_as_if_it_had_not_been(tiny, tmp_path):
 
 @pytest.mark.parametrize("wrong", ["privacy.clip_norm=1", "privacy={clip_norm: 1, noise_multiplier: 1}"])
 def test_noise_is_refused_by_name(tiny, tmp_path, wrong):
-    from orchestrator.agreement.round_plan import RoundPlan
+    from orchestrator.agreement.from_settings import plan_of
 
     with pytest.raises(ConfigError, match=r"method\.name = gcfl gives every client its own model and does not go with"):
-        RoundPlan.of(tiny(tmp_path, *WORLDS, *GCFL, wrong))
+        plan_of(tiny(tmp_path, *WORLDS, *GCFL, wrong))
