@@ -102,7 +102,16 @@ def dataclasses():
     """Of all packages that handle secrets, and what a method hands to an engine."""
     found = {LocalUpdate}
     for info in pkgutil.walk_packages(orchestrator.__path__, "orchestrator."):
-        if info.name.split(".")[1] not in ("client", "coordinator", "mpc", "mpspdz", "server", "transport", "wire"):
+        if info.name.split(".")[1] not in (
+            "agreement",
+            "client",
+            "coordinator",
+            "mpc",
+            "mpspdz",
+            "server",
+            "transport",
+            "wire",
+        ):
             continue
         module = importlib.import_module(info.name)
         own = [value for value in vars(module).values() if getattr(value, "__module__", "") == info.name]
