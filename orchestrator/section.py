@@ -52,7 +52,7 @@ def in_one_line(error: ValidationError, unknown: Callable[[Sequence[str | int]],
         error: of the validation of a section.
         unknown: what to say of a setting that its section does not know, from the way to it.
     """
-    return "; ".join(_line(item, unknown) for item in error.errors())
+    return " ".join("; ".join(_line(item, unknown) for item in error.errors()).split())
 
 
 def closest(setting: str, section: type[Section]) -> str:

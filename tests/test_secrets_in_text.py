@@ -54,8 +54,10 @@ PUBLIC = {
     "Noise": ALL,
     "OpeningDecoder": ALL,
     "Operation": ALL,
+    "Member": ALL,
     "Party": ALL,
     "PartyCost": ALL,
+    "PinnedIdentity": ALL,  # as Identity
     "Place": ALL,
     "Position": ALL,
     "Prepare": ALL,
@@ -65,6 +67,7 @@ PUBLIC = {
     "Protocol": ALL,  # of MP-SPDZ: how many parties, and options
     "Restore": ALL,
     "Reveal": ALL,
+    "Roster": ALL,
     "RoundCost": ALL,
     "RoundPlan": ALL,
     "RoundResult": ALL,

@@ -72,7 +72,9 @@ class Member:
             raise ConfigError(f"{self.name}: certificate: {error}") from None
         if shown != self.name:
             raise ConfigError(f"{self.name}: certificate: it is {shown}'s, not {self.name}'s")
-        object.__setattr__(self, "certificate", ssl.DER_cert_to_PEM_cert(self.der).encode())  # without what is around it
+        object.__setattr__(
+            self, "certificate", ssl.DER_cert_to_PEM_cert(self.der).encode()
+        )  # without what is around it
 
     @cached_property
     def _parsed(self) -> x509.Certificate:
@@ -318,7 +320,9 @@ def _read(path: Path, longest: int, whose: str = "") -> bytes:
         with path.open("rb") as file:
             content = file.read(longest + 1)
     except FileNotFoundError:
-        cure = "get the identity.crt that `safegnn identity new` made there" if whose else "see `safegnn consortium new`"
+        cure = (
+            "get the identity.crt that `safegnn identity new` made there" if whose else "see `safegnn consortium new`"
+        )
         raise ConfigError(f"{named}: is missing; {cure}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{named}: cannot be read ({getattr(error, 'strerror', None) or 'no such path'})") from None

@@ -8,9 +8,9 @@ Where one program starts all processes, certificates come from a CA and name one
 their own, a participant trusts the very certificates of its roster (`orchestrator.agreement.roster`), which says whose
 they are.
 
-The folder of a CA: `ca.crt`, and `<role>.crt` and `<role>.key` of each role. A machine needs `ca.crt` and its own role's two
-files. The CA's key is never written: with it, whoever reads the folder could make a further server 1. The price is
-that roles are not renewed or added one by one; a whole new folder takes one command, `safegnn certs`.
+The folder of a CA: `ca.crt`, and `<role>.crt` and `<role>.key` of each role. A machine needs `ca.crt` and its own
+role's two files. The CA's key is never written: with it, whoever reads the folder could make a further server 1. The
+price is that roles are not renewed or added one by one; a whole new folder takes one command, `safegnn certs`.
 """
 
 from __future__ import annotations
