@@ -12,7 +12,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,7 +205,7 @@ def parse_message(data: bytes) -> dict[str, Any] | None:
     return message if isinstance(message, dict) else None
 
 
-def what_failed(error: OSError) -> tuple[type[ProtocolError], str]:
+def what_failed(error: OSError, explain: Callable[[ssl.SSLError], str] = explain) -> tuple[type[ProtocolError], str]:
     """What the failure of a connection means; a peer that ends without a farewell is lost, not in disagreement."""
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return PeerLostError, "connection lost (closed by the peer)"
