@@ -59,13 +59,11 @@ class Propose(Order):
     Attributes:
         run: 16 bytes, fresh; that of the setup which follows.
         terms: what the run is, see `orchestrator.agreement.terms`.
-        sum: of a sum beside the rounds its name; None: of the rounds.
     """
 
     kind = "propose"
     run: bytes
     terms: bytes
-    sum: str | None
 
 
 @dataclass(frozen=True)
