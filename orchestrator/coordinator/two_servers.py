@@ -203,15 +203,7 @@ class TwoServerEngine(Engine):
 
     def _announcement(self, size: int, terms: Terms) -> Announcement:
         """What the servers must know, and hold alike, about a round before its uploads."""
-        parameters = replace(self._parameters, cohort=size)
-        if terms.clip_norm != self._usual.clip_norm:
-            if parameters.bound is not None:
-                if terms.clip_norm is None:
-                    raise ConfigError("federation.clients = untrusted: a round needs a clip bound that can be checked")
-                return Announcement(replace(parameters, bound=terms.clip_norm), terms.noise_stddev, terms.count_stddev)
-            ratio = None if terms.clip_norm is None else self._vectors.limit / terms.clip_norm
-            # A power of two, so that rounds whose clip bounds are alike are one program.
-            parameters = replace(parameters, ratio_max=ratio and 2.0 ** math.ceil(math.log2(ratio)))
+        parameters = self.plan.parameters_of(size, terms.clip_norm)
         return Announcement(parameters, terms.noise_stddev, terms.count_stddev)
 
     @property
