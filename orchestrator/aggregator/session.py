@@ -37,7 +37,7 @@ def judge(proposed: Propose, roster: Roster, policy: Policy) -> Agreed:
     try:
         terms = RunTerms.from_bytes(proposed.terms)
         refusal = policy.refusal(terms.plan, terms.rounds, len(roster.sites))
-        plan = plan_of_sum(terms.plan, terms.sum) if terms.sum else terms.plan
+        plan = plan_of_sum(terms.sum, terms.plan) if terms.sum else terms.plan
         plan.rule, plan.terms, terms.plan.privacy  # noqa: B018 - what does not fit is refused here
     except (ValueError, ConfigError) as error:
         raise ConsentError(str(error)) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from orchestrator.cli.aggregator import aggregator
 from orchestrator.cli.audit import audit
 from orchestrator.cli.bench import bench
 from orchestrator.cli.certificates import certs
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would print local variables, and those hold secrets
     help="Fair and private federated graph neural networks.",
 )
-for command in (train, predict, compare, account, ledger, audit, reproduce, certs, bench, mpc, doctor):
+for command in (train, predict, compare, account, ledger, audit, reproduce, certs, bench, mpc, doctor, aggregator):
     app.command()(command)
 app.add_typer(data_app, name="data")
 app.add_typer(identity_app, name="identity")
