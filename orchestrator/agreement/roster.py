@@ -72,9 +72,8 @@ class Member:
             raise ConfigError(f"{self.name}: certificate: {error}") from None
         if shown != self.name:
             raise ConfigError(f"{self.name}: certificate: it is {shown}'s, not {self.name}'s")
-        object.__setattr__(
-            self, "certificate", ssl.DER_cert_to_PEM_cert(self.der).encode()
-        )  # without what is around it
+        alone = ssl.DER_cert_to_PEM_cert(self.der).encode()  # without a text around it
+        object.__setattr__(self, "certificate", alone)
 
     @cached_property
     def _parsed(self) -> x509.Certificate:
