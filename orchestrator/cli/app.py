@@ -14,6 +14,7 @@ from orchestrator.cli.mpspdz import doctor, mpc
 from orchestrator.cli.predict import predict
 from orchestrator.cli.privacy import account
 from orchestrator.cli.reproduce import reproduce
+from orchestrator.cli.site import site
 from orchestrator.cli.train import train
 
 __all__ = ["app"]
@@ -24,6 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would print local variables, and those hold secrets
     help="Fair and private federated graph neural networks.",
 )
-for command in (train, predict, compare, account, ledger, audit, reproduce, certs, bench, mpc, doctor):
+for command in (train, predict, compare, account, ledger, audit, reproduce, certs, bench, mpc, doctor, site):
     app.command()(command)
 app.add_typer(data_app, name="data")
