@@ -302,9 +302,17 @@ class _File(Section):
     sites: tuple[_Site, ...]
 
     def roster(self, folder: Path) -> Roster:
-        first, second = (entry.member(folder) for entry in self.aggregators)
-        sites = tuple(entry.member(folder) for entry in self.sites)
-        return Roster(self.consortium, (first, second), self.coordinator.member(folder), sites)
+        """Raises ConfigError, naming every participant at fault."""
+        members, faults = [], []
+        for entry in (*self.aggregators, self.coordinator, *self.sites):
+            try:
+                members.append(entry.member(folder))
+            except ConfigError as error:
+                faults.append(str(error))
+        if faults:
+            raise ConfigError("; ".join(faults))
+        first, second, coordinator, *sites = members
+        return Roster(self.consortium, (first, second), coordinator, tuple(sites))
 
 
 def _unknown(path: Any) -> str:
@@ -319,10 +327,8 @@ def _read(path: Path, longest: int, whose: str = "") -> bytes:
         with path.open("rb") as file:
             content = file.read(longest + 1)
     except FileNotFoundError:
-        cure = (
-            "get the identity.crt that `safegnn identity new` made there" if whose else "see `safegnn consortium new`"
-        )
-        raise ConfigError(f"{named}: is missing; {cure}") from None
+        cure = ", where the identity.crt that they made belongs" if whose else "; see `safegnn consortium new`"
+        raise ConfigError(f"{named}: is missing{cure}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{named}: cannot be read ({getattr(error, 'strerror', None) or 'no such path'})") from None
     if len(content) > longest:

@@ -17,10 +17,10 @@ def site(
     config: Annotated[Path, typer.Option("--config", help="The site's own file, site.yaml.")],
 ) -> None:
     """Take part as a site: hold its graph, and train when a run that its policy allows asks for it."""
-    from orchestrator.site.settings import read_site
-    from orchestrator.site.worker import SOCKET, open_site, serve
+    from orchestrator.agreement.site_file import SiteFile
+    from orchestrator.site.worker import open_site, serve
 
-    settings = read_site(config)
+    settings = SiteFile.read(config)
     with open_site(settings) as (worker, listener):
-        tell(f"{worker.described}; asked at {settings.folder / SOCKET}")
+        tell(f"{worker.described}; asked at {settings.socket}")
         serve(listener, partial(worker.reply, say=tell))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 
 from orchestrator.errors import PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.site import framing
@@ -43,15 +44,15 @@ class LocalSites(SiteTransport):
         self._sockets = dict(sockets)
 
     def ask(self, requests: Mapping[str, bytes], timeout_sec: float) -> Iterator[tuple[str, bytes | ProtocolError]]:
-        if not requests:
-            return
-        pool = ThreadPoolExecutor(len(requests), "site")
-        try:
-            waiting = {pool.submit(self._one, name, data, timeout_sec): name for name, data in requests.items()}
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
-        finally:
-            pool.shutdown(wait=False)
+        answered: SimpleQueue[tuple[str, bytes | ProtocolError]] = SimpleQueue()
+
+        def one(name: str, request: bytes) -> None:
+            answered.put((name, self._one(name, request, timeout_sec)))
+
+        for asked in requests.items():
+            Thread(target=one, args=asked, name=f"site {asked[0]}", daemon=True).start()
+        for _ in requests:
+            yield answered.get()
 
     def _one(self, name: str, request: bytes, timeout_sec: float) -> bytes | ProtocolError:
         peer = f"site {name}"

@@ -157,7 +157,9 @@ class RemoteSites:
         orders: dict[int, Message] = {
             client: Train(self._offer, round, slot, len(cohort), clip_norm, model) for slot, client in enumerate(cohort)
         }
-        missing = self._uploads(round, "local training", cohort, orders, deliver, self._timeout_sec)
+        others = [k for k in self._everybody if k not in orders] if self._config.privacy.noise_multiplier else []
+        told = dict.fromkeys(others, Announce(self._offer, round))
+        missing = self._uploads(round, "local training", cohort, orders, deliver, told)
         return Trained({}, missing, time.perf_counter() - started)
 
     def contribute(
@@ -182,7 +184,7 @@ class RemoteSites:
         orders: dict[int, Message] = {
             client: Contribute(self._offer, offer, round, slot, size, model) for slot, client in enumerate(clients)
         }
-        return self._uploads(round, "secure sum", clients, orders, deliver, self._timeout_sec)
+        return self._uploads(round, "secure sum", clients, orders, deliver, {})
 
     def hear_total(self, name: str, total: np.ndarray) -> None:
         """Tell every site what a secure sum came to; who does not hear it now is told before it trains again."""
@@ -263,19 +265,18 @@ class RemoteSites:
         cohort: Sequence[int],
         orders: Mapping[int, Message],
         deliver: Callable[[int, int, Any], None],
-        timeout_sec: float,
+        told: Mapping[int, Message],
     ) -> dict[int, SafeGNNError]:
-        """Deliver what sites upload; returns by slot why some do not."""
+        """Deliver what sites upload; returns by slot why some do not.
+
+        Args:
+            told: what others are told, whose answers nobody waits for.
+        """
         slots = {client: slot for slot, client in enumerate(cohort)}
         missing = {slots[k]: error for k, error in self._catch_up(cohort).items()}
         orders = {k: order for k, order in orders.items() if slots[k] not in missing}
         waiting = set(orders)
-        told = (
-            {k: Announce(self._offer, round) for k in self._everybody if k not in slots}
-            if phase == "local training"
-            else {}
-        )
-        for k, reply in self._asked({**orders, **told}, timeout_sec, phase, round) if waiting else ():
+        for k, reply in self._asked({**orders, **told}, self._timeout_sec, phase, round) if waiting else ():
             if k not in waiting:
                 continue
             waiting.remove(k)
@@ -302,8 +303,8 @@ class RemoteSites:
 
     def _figures(self, reply: Evaluated) -> dict[str, Any] | None:
         """What `LocalMethod.evaluate` says; None where it is none of this run's data."""
-        assert self._sizes is not None
-        shape = (self._sizes.groups, self._sizes.classes, self._sizes.classes)
+        sizes = self._sizes or self.hello()[0]
+        shape = (sizes.groups, sizes.classes, sizes.classes)
         tables = {mask: np.array(getattr(reply, mask), dtype=np.int64) for mask in MASKS}
         areas = {f"{mask}_auc" for mask in MASKS}
         if any(table.size != np.prod(shape) for table in tables.values()) or not areas <= reply.figures.keys():
@@ -343,9 +344,7 @@ def _error(name: str, phase: str, round: int, reply: Message | SafeGNNError) -> 
 def _sealing(encoder: Encoder) -> SealingEncoder:
     """Raises ConfigError for the encoder of an engine whose uploads are not sealed, or whose keys nobody signed."""
     if not isinstance(encoder, SealingEncoder) or not encoder.offer:
-        raise ConfigError(
-            "engine.name: sites seal to keys that the aggregators of their roster signed, and to no others"
-        )
+        raise ConfigError("engine.name: sites seal to keys that aggregators of their roster signed, and to no others")
     return encoder
 
 

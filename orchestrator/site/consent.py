@@ -20,6 +20,7 @@ from orchestrator.agreement.evaluation_sum import EVALUATION, counts_layout, exa
 from orchestrator.agreement.from_settings import plan_of
 from orchestrator.agreement.roster import Roster
 from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.site_file import SiteFile
 from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.agreement.terms import Offer, RunTerms
 from orchestrator.client.sealing import SealingEncoder
@@ -32,7 +33,6 @@ from orchestrator.models import create_network
 from orchestrator.registry import METHODS
 from orchestrator.secure_sum import SecureSum, Sizes
 from orchestrator.site.messages import vector
-from orchestrator.site.settings import SiteConfig
 
 __all__ = ["Agreed", "AgreedSum", "Consent"]
 
@@ -105,7 +105,7 @@ class AgreedSum(Agreed):
 class Consent:
     """One site's judgement."""
 
-    def __init__(self, site: SiteConfig, roster: Roster, graph: Graph) -> None:
+    def __init__(self, site: SiteFile, roster: Roster, graph: Graph) -> None:
         """Args: graph: the site's own, of which only its shape is used."""
         self._site, self._roster = site, roster
         groups = 1 if graph.sensitive is None else 2
@@ -164,7 +164,7 @@ class Consent:
         if (reason := self._site.policy.refusal(plan, terms.rounds, self._sizes.clients)) is not None:
             raise ConsentError(reason)
         if plan.privacy is not None:
-            own = {"ledger": self._site.folder / "ledger.json", "ledger_limit": self._site.ledger_limit}
+            own = {"ledger": self._site.ledger, "ledger_limit": self._site.ledger_limit}
             config = config.model_copy(update={"privacy": config.privacy.model_copy(update=own)})
         return Agreed(offer, terms, config, plan)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from orchestrator.agreement.identity import OwnKey
 from orchestrator.agreement.roster import Roster
+from orchestrator.agreement.site_file import SiteFile
 from orchestrator.client import host
 from orchestrator.client.admission import begin_run
 from orchestrator.errors import ConfigError, ConsentError, RunError, SafeGNNError
@@ -48,12 +49,8 @@ from orchestrator.site.messages import (
     parse_request,
 )
 from orchestrator.site.run import SiteRun, told
-from orchestrator.site.settings import SiteConfig
 
-__all__ = ["SOCKET", "Worker", "open_site", "serve"]
-
-SOCKET = "worker.sock"
-"""In the site's folder."""
+__all__ = ["Worker", "open_site", "serve"]
 
 _SEED = "seed.key"
 _LIVE = 4
@@ -68,13 +65,9 @@ _SLOWEST = 1 << 20
 class Worker:
     """One site. Not for several threads."""
 
-    def __init__(self, site: SiteConfig, own: OwnKey, roster: Roster, graph: Graph, seed: bytes) -> None:
-        """Args: graph: the site's; seed: its secret, from which its training derives in runs with noise.
-
-        Raises:
-            ConfigError: the roster has no such site.
-        """
-        self.number = _number(own, roster)
+    def __init__(self, site: SiteFile, own: OwnKey, roster: Roster, graph: Graph, seed: bytes) -> None:
+        """Args: graph: the site's; seed: its secret, from which its training derives in runs with noise."""
+        self.number = [member.name for member in roster.sites].index(own.name)
         self._site, self._own, self._roster, self._graph, self._seed = site, own, roster, graph, seed
         self._consent = Consent(site, roster, graph)
         self._runs: dict[str, SiteRun] = {}
@@ -157,7 +150,7 @@ class Worker:
 
 
 @contextmanager
-def open_site(site: SiteConfig) -> Iterator[tuple[Worker, socket.socket]]:
+def open_site(site: SiteFile) -> Iterator[tuple[Worker, socket.socket]]:
     """The worker of a site's settings, with its graph read, and the socket at which it is asked.
 
     Raises:
@@ -165,8 +158,9 @@ def open_site(site: SiteConfig) -> Iterator[tuple[Worker, socket.socket]]:
         BusyError: another worker of the site runs.
         DataError: the graph cannot be read.
     """
-    own, roster = OwnKey.load(site.identity), Roster.read(site.consortium)
-    _number(own, roster)
+    own, roster, role = site.participant()
+    if not role.startswith("site "):
+        raise ConfigError(f"{site.identity}: {own.name} is {role} in {roster.name}, and no site")
     try:
         site.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         shared = site.folder.stat().st_mode & 0o077
@@ -178,11 +172,11 @@ def open_site(site: SiteConfig) -> Iterator[tuple[Worker, socket.socket]]:
         seed = _own_seed(site.folder / _SEED)
         data_seed = int.from_bytes(_derived(seed, "data")[:8], "little") >> 1
         worker = Worker(site, own, roster, load_graph(site.data, data_seed), seed)
-        with closing(_listening(site.folder / SOCKET)) as listener:
+        with closing(_listening(site.socket)) as listener:
             try:
                 yield worker, listener
             finally:
-                (site.folder / SOCKET).unlink(missing_ok=True)
+                (site.socket).unlink(missing_ok=True)
 
 
 def serve(listener: socket.socket, reply: Callable[[bytes], bytes], patience_sec: float = _PATIENCE_SEC) -> None:
@@ -211,7 +205,7 @@ def _listening(path: Path) -> socket.socket:
     except OSError as error:
         listener.close()
         reason = "is too long for a socket's path" if "too long" in str(error) else error.strerror or str(error)
-        raise ConfigError(f"folder: {path}: {reason}") from None
+        raise ConfigError(f"socket: {path}: {reason}") from None
     finally:
         os.umask(before)
     return listener
@@ -228,16 +222,6 @@ def _own_seed(path: Path) -> bytes:
     if len(seed) != SEED_BYTES:
         raise RunError(f"{path}: is damaged: expected {SEED_BYTES} bytes, found {len(seed)}")
     return seed
-
-
-def _number(own: OwnKey, roster: Roster) -> int:
-    """The client's number. Raises ConfigError where the roster has another key of this name, or none."""
-    for number, member in enumerate(roster.sites):
-        if member.name == own.name and member.fingerprint == own.fingerprint:
-            return number
-    raise ConfigError(
-        f"consortium: {roster.name} has no site {own.name} with the fingerprint {own.fingerprint}; compare rosters"
-    )
 
 
 def _derived(key: bytes, purpose: str) -> bytes:
