@@ -44,8 +44,8 @@ def prepare_graph(
         part: the data are one client's own, which may lack a class or a group.
 
     Raises:
-        DataError: no edges, of the whole one class or one group only, or only constant features are left; a feature is negative
-            where rows are to be normalised; there are too few labelled nodes for the split.
+        DataError: no edges, of the whole one class or one group only, or only constant features are left; a feature is
+            negative where rows are to be normalised; there are too few labelled nodes for the split.
     """
     total = len(raw.labels)
     edges = canonical_edges(raw.edges, total)
