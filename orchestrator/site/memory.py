@@ -40,7 +40,8 @@ class Memory:
         """
         self._folder, self._client = folder, client
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.parent.mkdir(mode=0o700, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             text = self._progress.read_text(encoding="utf-8") if self._progress.exists() else "{}"
         except (OSError, ValueError) as error:
             raise RunError(f"{folder}: cannot be used: {getattr(error, 'strerror', None) or error}") from None

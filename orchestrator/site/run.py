@@ -124,13 +124,13 @@ class SiteRun:
             keyed = self.agreed.plan.rule.personal
             place = (order.slot, self._client)
             try:
-                outbox = self._carried_out(host.Train(0, order.round, [place], model, encoder, keyed, None))
+                upload = _upload(self._carried_out(host.Train(0, order.round, [place], model, encoder, keyed, None)))
             except BaseException:
                 self._forget()  # half of a training is none
                 raise
             self._memory.answer(self.session, order.round, self._clients[self._client].state_dict())
             self._trained = order.round
-            return _upload(outbox)
+            return upload
 
         return self._once(self.session, order.round, request, answer)
 
@@ -143,9 +143,10 @@ class SiteRun:
         def answer() -> Message:
             self._stand_before(LARGEST)
             place, bound, length = (order.slot, self._client), described.bound, agreed.terms.length
-            outbox = self._carried_out(host.Contribute(order.round, [place], summand, bound, length, encoder))
+            carried = self._carried_out(host.Contribute(order.round, [place], summand, bound, length, encoder))
+            upload = _upload(carried)
             self._memory.answer(agreed.offer.session, order.round)
-            return _upload(outbox)
+            return upload
 
         return self._once(agreed.offer.session, order.round, request, answer)
 
@@ -234,5 +235,10 @@ def told(error: SafeGNNError) -> Message:
 
 
 def _upload(outbox: _Outbox) -> Message:
+    """What came of an update. Raises the SafeGNNError of a training that came to nothing."""
     [(_, (_, _, upload, _))] = outbox
-    return told(upload) if isinstance(upload, SafeGNNError) else Upload(upload)
+    if isinstance(upload, RangeError):  # the client has trained, and only what came of it cannot be encoded
+        return told(upload)
+    if isinstance(upload, SafeGNNError):
+        raise upload
+    return Upload(upload)

@@ -171,7 +171,7 @@ def open_site(site: SiteFile) -> Iterator[tuple[Worker, socket.socket]]:
     with FolderLock(site.folder):
         seed = _own_seed(site.folder / _SEED)
         data_seed = int.from_bytes(_derived(seed, "data")[:8], "little") >> 1
-        worker = Worker(site, own, roster, load_graph(site.data, data_seed), seed)
+        worker = Worker(site, own, roster, load_graph(site.data, data_seed, part=True), seed)
         with closing(_listening(site.socket)) as listener:
             try:
                 yield worker, listener
