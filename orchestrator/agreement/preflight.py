@@ -1,8 +1,8 @@
 """Does everything fit before a run is tried? What one participant can see of it, from its own host.
 
 It connects to whom this participant will connect to, shows its certificate, and goes again: a service that runs takes
-it for a newcomer who thought better of it. Clocks and versions of others cannot be seen without a run: TLS compares
-certificates' dates with both clocks, and who takes part in a run compares versions.
+it for a newcomer who thought better of it. Others' clocks and versions cannot be seen from here: TLS holds certificates'
+dates against both clocks, and that is all.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def examine(file: Path, plan: RoundPlan | None = None, rounds: int = 0) -> Itera
     for other, member in roster.members.items():
         if member.address is not None and _dials(role, other):
             yield _reach(other, member, identity)
-    yield Finding("versions", "unknown", f"safegnn {version('safegnn')} here", "others' are compared when a run begins")
+    yield Finding("versions", "unknown", f"safegnn {version('safegnn')} here", "ask the others for theirs")
     yield Finding("clocks", "unknown", "compared with certificates' dates alone", "let all hosts follow a time server")
     yield _agreed(own.policy, plan, rounds, roster)
 
