@@ -1,8 +1,8 @@
 """Does everything fit before a run is tried? What one participant can see of it, from its own host.
 
 It connects to whom this participant will connect to, shows its certificate, and goes again: a service that runs takes
-it for a newcomer who thought better of it. Others' clocks and versions cannot be seen from here: TLS holds certificates'
-dates against both clocks, and that is all.
+it for a newcomer who thought better of it. Others' clocks and versions cannot be seen from here: TLS holds the dates of
+certificates against both clocks, and that is all.
 """
 
 from __future__ import annotations
