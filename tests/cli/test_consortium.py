@@ -89,7 +89,9 @@ def test_check_reads_out_every_key_and_the_digest(safegnn):
     status, out, err = safegnn("consortium", "check", "consortium.yaml", "--identity", "north")
     assert (status, err) == (0, "")
     for member in roster.members.values():
-        assert f"{member.name}, ok: until " in out and member.fingerprint in out
+        assert f"{member.name}, ok: valid until " in out and member.fingerprint in out
+    [own] = [line for line in out.splitlines() if "the key of this participant" in line]
+    assert own.startswith("site north: north, ")
     assert roster.digest in out.replace(" ", "") and "warning" not in out
     status, out, _ = safegnn("consortium", "check", "consortium.yaml", "--json")
     document = json.loads(out)
@@ -113,7 +115,7 @@ def test_check_fails_for_what_is_out_of_date_and_warns_of_what_soon_is(safegnn):
     status, out, _ = safegnn("consortium", "check", "consortium.yaml")
     assert status == 1
     assert "south, fault: the certificate expired on 2020-01-04" in out
-    assert "hub, warning: expires soon" in out and "north, ok" in out
+    assert "hub, warning: expires on " in out and "north, ok" in out
 
 
 @pytest.mark.usefixtures("collected")
