@@ -15,7 +15,8 @@ from orchestrator.config import Config, load_config
 from orchestrator.coordinator.client_pool import warm_up
 from orchestrator.errors import ConfigError
 from orchestrator.mpspdz.installation import Installation, find
-from orchestrator.transport.channel import Channel, Position, accept, connect, listen
+from orchestrator.transport.channel import Channel, Position, listen
+from orchestrator.transport.door import accept, connect
 from orchestrator.transport.tls import ROLES, Identity, create_certificates
 from tests.mpspdz_standin import install
 

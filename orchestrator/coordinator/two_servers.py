@@ -31,7 +31,8 @@ from orchestrator.mpc.fixed_point import COUNT_BITS
 from orchestrator.mpc.openings import release
 from orchestrator.mpc.shares import VectorShare
 from orchestrator.server.reception import hearsay
-from orchestrator.transport.channel import Channel, Position, connect, ready
+from orchestrator.transport.channel import Channel, Position, ready
+from orchestrator.transport.door import connect
 from orchestrator.transport.tls import Identity
 from orchestrator.wire.orders import Aggregate, Announcement, Order, Prepare, Settle, Setup, Submit
 from orchestrator.wire.upload import Layout

@@ -30,7 +30,8 @@ from orchestrator.errors import ConfigError
 from orchestrator.experiments.memory import check_round
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.registry import METHODS
-from orchestrator.transport.channel import Position, accept, connect, listen
+from orchestrator.transport.channel import Position, listen
+from orchestrator.transport.door import accept, connect
 from orchestrator.transport.tls import Identity, create_certificates
 from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.message import Place

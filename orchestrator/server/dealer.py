@@ -12,7 +12,8 @@ from dataclasses import fields
 from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
 from orchestrator.mpc.offline.correlations import Demand, deal
 from orchestrator.transport.bootstrap import begin
-from orchestrator.transport.channel import LONGEST_MESSAGE, Channel, Position, accept, ready
+from orchestrator.transport.channel import LONGEST_MESSAGE, Channel, Position, ready
+from orchestrator.transport.door import accept
 
 __all__ = ["main"]
 

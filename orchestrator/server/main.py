@@ -10,7 +10,8 @@ from threadpoolctl import threadpool_limits
 from orchestrator.errors import DisagreementError, PeerLostError, ProtocolError
 from orchestrator.server.base import Server
 from orchestrator.transport.bootstrap import Assignment, begin
-from orchestrator.transport.channel import LONGEST_MESSAGE, Channel, Position, accept, connect
+from orchestrator.transport.channel import LONGEST_MESSAGE, Channel, Position
+from orchestrator.transport.door import accept, connect
 from orchestrator.transport.tls import Identity
 from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.orders import Aggregate, Order, Prepare, Settle, Setup, Submit, parse

@@ -21,7 +21,7 @@ from typing import cast
 
 from orchestrator.errors import ConfigError
 
-__all__ = ["ROLES", "Identity", "create_certificates", "explain", "files", "peer_role"]
+__all__ = ["ROLES", "Identity", "create_certificates", "explain", "files"]
 
 ROLES = ("server 0", "server 1", "dealer", "coordinator")
 
@@ -77,12 +77,11 @@ class Identity:
         context = self.server if server_side else self.client
         return context.wrap_socket(connection, server_side=server_side, do_handshake_on_connect=False)
 
-
-def peer_role(connection: ssl.SSLSocket) -> str:
-    """The role that the peer's certificate, already verified, names."""
-    # of the field types of a certificate this one has pairs of kind and name
-    pairs = cast(tuple[tuple[str, str], ...], (connection.getpeercert() or {}).get("subjectAltName", ()))
-    return _role([name for kind, name in pairs if kind == "DNS"])
+    def peer_role(self, connection: ssl.SSLSocket) -> str:
+        """The role that the peer's certificate, already verified, names."""
+        # of the field types of a certificate this one has pairs of kind and name
+        pairs = cast(tuple[tuple[str, str], ...], (connection.getpeercert() or {}).get("subjectAltName", ()))
+        return _role([name for kind, name in pairs if kind == "DNS"])
 
 
 def explain(error: ssl.SSLError) -> str:

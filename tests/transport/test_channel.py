@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from orchestrator.errors import DisagreementError, PeerLostError, PeerTimeoutError
-from orchestrator.transport.channel import Channel, Position, accept, await_events, connect, listen, ready
+from orchestrator.transport.channel import Channel, Position, await_events, listen, ready
+from orchestrator.transport.door import accept, connect
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ from cryptography.x509.oid import NameOID
 from orchestrator.config import load_config
 from orchestrator.coordinator.factory import create_engine
 from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
-from orchestrator.transport.channel import Position, _finish, _introduce, accept, connect, listen
+from orchestrator.transport.channel import Position, listen
+from orchestrator.transport.door import _finish, _introduce, _unexpected, accept, connect
 from orchestrator.transport.tls import ROLES, Identity, _context, create_certificates, files
 
 EXPIRED = datetime(2020, 1, 1, tzinfo=UTC)
@@ -51,7 +53,8 @@ def unchecked(folder, role, *, trusting=False):
 def welcome(connection, server, session, round=0):
     """What `accept` does with one newcomer who should be server 0, but for keeping the refusal to itself."""
     secured = server.secure(connection, server_side=True)
-    _finish(_introduce(secured, {"server 0"}, session, "a newcomer", round), secured, time.monotonic() + 20.0)
+    introduction = _introduce(secured, server, partial(_unexpected, {"server 0"}), session, "a newcomer", round)
+    _finish(introduction, secured, time.monotonic() + 20.0)
     return secured
 
 
