@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from orchestrator.errors import RunError
+from orchestrator.errors import ConfigError, RunError
 
-__all__ = ["private", "read_arrays", "write_atomically"]
+__all__ = ["private", "read_arrays", "write_atomically", "write_new_folder"]
 
 
 def private(path: str | Path, flags: int) -> int:
     """As an opener: a new file is readable by its owner only."""
     return os.open(path, flags, 0o600)
+
+
+def write_new_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Make a folder of mode 0700 with files of mode 0600: for nobody else to read from the first byte on.
+
+    Raises:
+        ConfigError: it exists, or cannot be written. Nothing is overwritten.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+        for name, content in contents.items():
+            with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(content)
+    except FileExistsError:
+        raise ConfigError(f"{folder} exists already; name a folder that does not, nothing is overwritten") from None
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written ({error.strerror})") from None
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:

@@ -54,8 +54,10 @@ PUBLIC = {
     "Noise": ALL,
     "OpeningDecoder": ALL,
     "Operation": ALL,
+    "Member": ALL,
     "Party": ALL,
     "PartyCost": ALL,
+    "PinnedIdentity": ALL,  # as Identity
     "Place": ALL,
     "Position": ALL,
     "Prepare": ALL,
@@ -65,6 +67,7 @@ PUBLIC = {
     "Protocol": ALL,  # of MP-SPDZ: how many parties, and options
     "Restore": ALL,
     "Reveal": ALL,
+    "Roster": ALL,
     "RoundCost": ALL,
     "RoundPlan": ALL,
     "RoundResult": ALL,
@@ -102,7 +105,16 @@ def dataclasses():
     """Of all packages that handle secrets, and what a method hands to an engine."""
     found = {LocalUpdate}
     for info in pkgutil.walk_packages(orchestrator.__path__, "orchestrator."):
-        if info.name.split(".")[1] not in ("client", "coordinator", "mpc", "mpspdz", "server", "transport", "wire"):
+        if info.name.split(".")[1] not in (
+            "agreement",
+            "client",
+            "coordinator",
+            "mpc",
+            "mpspdz",
+            "server",
+            "transport",
+            "wire",
+        ):
             continue
         module = importlib.import_module(info.name)
         own = [value for value in vars(module).values() if getattr(value, "__module__", "") == info.name]

@@ -4,7 +4,6 @@ from orchestrator.config.layers import load_config, merged_layers, preset_names
 from orchestrator.config.merging import lay
 from orchestrator.config.method import DEFAULT_METHOD, MethodSettings, settings_class
 from orchestrator.config.own_files import ColumnsConfig, FilesConfig
-from orchestrator.config.section import Section
 from orchestrator.config.sections import (
     ClientsConfig,
     DataConfig,
@@ -14,6 +13,7 @@ from orchestrator.config.sections import (
     SyntheticConfig,
 )
 from orchestrator.config.tree import Config, validated
+from orchestrator.section import Section
 
 __all__ = [
     "DEFAULT_METHOD",

@@ -15,8 +15,8 @@ from typing import Any, get_args
 from orchestrator.config.merging import lay, merge
 from orchestrator.config.sections import DataConfig
 from orchestrator.config.tree import Config, validated
-from orchestrator.config.yaml_text import parse
 from orchestrator.errors import ConfigError
+from orchestrator.yaml_text import parse
 
 __all__ = ["load_config", "merged_layers", "preset_names"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import Field
 
-from orchestrator.config.section import Section
 from orchestrator.config.sections import ModelConfig
 from orchestrator.registry import METHODS, load
+from orchestrator.section import Section
 from orchestrator.secure_sum import SecureSum
 
 __all__ = ["DEFAULT_METHOD", "MethodSettings", "method_name", "methods_with", "settings_class"]

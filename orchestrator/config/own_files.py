@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from orchestrator.config.section import Section
+from orchestrator.section import Section
 
 __all__ = ["ColumnsConfig", "FilesConfig"]
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from orchestrator.config.own_files import FilesConfig
-from orchestrator.config.section import Section
+from orchestrator.section import Section
 
 __all__ = [
     "ClientsConfig",

@@ -12,7 +12,6 @@ from orchestrator.config.faults import in_one_line
 from orchestrator.config.merging import lay
 from orchestrator.config.method import DEFAULT_METHOD, MethodSettings, settings_class
 from orchestrator.config.own_files import FilesConfig
-from orchestrator.config.section import Section
 from orchestrator.config.sections import (
     ClientsConfig,
     DataConfig,
@@ -24,9 +23,10 @@ from orchestrator.config.sections import (
     RunConfig,
     SharingConfig,
 )
-from orchestrator.config.yaml_text import dump
 from orchestrator.errors import ConfigError
 from orchestrator.registry import METHODS
+from orchestrator.section import Section
+from orchestrator.yaml_text import dump
 
 __all__ = ["Config", "validated"]
 

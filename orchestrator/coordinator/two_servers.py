@@ -21,6 +21,7 @@ import numpy as np
 import orchestrator.errors as errors
 from mpc_programs.programs import PROGRAMS
 from mpc_programs.verification import LARGEST_LENGTH
+from orchestrator.agreement.announcement import announcement
 from orchestrator.agreement.round_plan import RoundPlan, Terms
 from orchestrator.client.opening import OpeningDecoder
 from orchestrator.client.sealing import SealingEncoder
@@ -34,7 +35,7 @@ from orchestrator.server.reception import hearsay
 from orchestrator.transport.channel import Channel, Position, ready
 from orchestrator.transport.door import connect
 from orchestrator.transport.tls import Identity
-from orchestrator.wire.orders import Aggregate, Announcement, Order, Prepare, Settle, Setup, Submit
+from orchestrator.wire.orders import Aggregate, Order, Prepare, Settle, Setup, Submit
 from orchestrator.wire.upload import Layout
 
 __all__ = ["TwoServerEngine"]
@@ -96,7 +97,7 @@ class TwoServerEngine(Engine):
         self._position = Position()
         self._encoder: SealingEncoder | None = None
         self._decoder: OpeningDecoder | None = None
-        self._announced = self._announcement(self._parameters.cohort, self._usual)
+        self._announced = announcement(plan, self._parameters.cohort, self._usual)
         self._prepared = self._upload_bytes = self._waiting_bytes = 0
         self._unsettled: list[tuple[int, int]] = []
         self._left_out: dict[int, str] = {}
@@ -132,7 +133,7 @@ class TwoServerEngine(Engine):
             )
         self._position = Position("start", 0)
         self._prepared = 0
-        self._announced = self._announcement(self._parameters.cohort, self._usual)
+        self._announced = announcement(self.plan, self._parameters.cohort, self._usual)
         run, session = secrets.token_bytes(16), secrets.token_bytes(16)
         model = self._vectors.encode_model(parameters).astype("<u8").tobytes()
         self._length, settings = len(parameters), self._session_settings(len(parameters))
@@ -191,7 +192,7 @@ class TwoServerEngine(Engine):
         terms = terms or self._usual
         self._vectors.check_noise(terms.noise_stddev)
         terms.check(self._parameters)
-        self._announced = self._announcement(size, terms)
+        self._announced = announcement(self.plan, size, terms)
         self._send(Prepare(round, self._announced))
         self._encoder = replace(
             self.encoder,
@@ -200,19 +201,6 @@ class TwoServerEngine(Engine):
             counted=terms.count_stddev is not None,
         )
         self._prepared = round
-
-    def _announcement(self, size: int, terms: Terms) -> Announcement:
-        """What the servers must know, and hold alike, about a round before its uploads."""
-        parameters = replace(self._parameters, cohort=size)
-        if terms.clip_norm != self._usual.clip_norm:
-            if parameters.bound is not None:
-                if terms.clip_norm is None:
-                    raise ConfigError("federation.clients = untrusted: a round needs a clip bound that can be checked")
-                return Announcement(replace(parameters, bound=terms.clip_norm), terms.noise_stddev, terms.count_stddev)
-            ratio = None if terms.clip_norm is None else self._vectors.limit / terms.clip_norm
-            # A power of two, so that rounds whose clip bounds are alike are one program.
-            parameters = replace(parameters, ratio_max=ratio and 2.0 ** math.ceil(math.log2(ratio)))
-        return Announcement(parameters, terms.noise_stddev, terms.count_stddev)
 
     @property
     def layout(self) -> Layout:

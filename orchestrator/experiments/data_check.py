@@ -11,7 +11,6 @@ from typing import Any, cast
 import numpy as np
 
 from orchestrator.config import lay, merged_layers, validated
-from orchestrator.config.yaml_text import dump
 from orchestrator.errors import ConfigError, DataError, SafeGNNError
 from orchestrator.evaluation.rounds import round_evaluation
 from orchestrator.experiments.run import check
@@ -21,6 +20,7 @@ from orchestrator.graphs.guess import guessed
 from orchestrator.graphs.own_files import Reading, read_files
 from orchestrator.graphs.text_files import listed
 from orchestrator.methods import create
+from orchestrator.yaml_text import dump
 
 __all__ = ["DataCheck", "check_data"]
 

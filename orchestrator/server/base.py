@@ -13,6 +13,7 @@ import hashlib
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
@@ -93,6 +94,7 @@ class Server(ABC):
         self._coordinator = coordinator
         self._position = position
         self._last_round = 0
+        self._closing: list[Callable[[], None]] = []
 
     def setup(self, order: Setup, peer: Channel, supply: Channel) -> None:
         """Take over the public parameters and model; the model's share is the model itself at server 0 and 0 at 1.
@@ -102,6 +104,7 @@ class Server(ABC):
             supply: a connection beside it: to the dealer, or a second one to the other server.
         """
         self._peer, self._supply = peer, supply
+        self._closing += [peer.close, supply.close]
         self._run = order.run
         self._vectors = order.vectors
         self._announced = self._checked(order.announcement)
@@ -112,6 +115,7 @@ class Server(ABC):
         self._model = VectorShare(own, self._vectors.model_bits, self.index)
         self._begin()
         self._noise: Pool[_NoiseKey, tuple[np.ndarray, np.ndarray]] = Pool(self._draw, "noise")
+        self._closing.append(self._noise.close)
         self._bands, self._releases = BandedNoise(order.bands), 0
         self._turns: dict[int, int] = {}
         self._position.enter("handshake", 0)
@@ -127,6 +131,11 @@ class Server(ABC):
                 "engine": order.engine,
             }
         )
+
+    def close(self) -> None:
+        """Let go of everything: the session is over. Safe to call twice, and before `setup`."""
+        while self._closing:
+            self._closing.pop()()
 
     def prepare(self, order: Prepare) -> None:
         """Take over what is public about a coming round and begin with what the round needs; returns at once."""

@@ -36,6 +36,7 @@ class CheckingServer(Server):
         """Begin to make correlations, over a connection beside that for the rounds."""
         self._supply, self._provider = supply, provider_of(supply, self.index)
         self._pool: Pool[tuple[int, Demand], Prepared] = Pool(self._make, "preprocessing")
+        self._closing.append(self._pool.close)
         self._rows: tuple[int, Rows] | None = None
         own = secrets.token_bytes(SEED_BYTES)
         # Of both servers: neither a client nor one server alone decides what uploads are multiplied with.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from threadpoolctl import threadpool_limits
 
@@ -16,34 +18,43 @@ from orchestrator.transport.tls import Identity
 from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.orders import Aggregate, Order, Prepare, Settle, Setup, Submit, parse
 
-__all__ = ["main", "serve"]
+__all__ = ["main", "next_order", "report", "serve"]
 
 
 def serve(
     server: Server,
     coordinator: Channel,
-    listener: socket.socket,
-    assignment: Assignment,
-    identity: Identity,
-    position: Position,
+    meet: Callable[[Setup], tuple[Channel, Channel]],
+    timeout_sec: float,
+    waiting: Callable[[], object] | None = None,
+    approve: Callable[[Order], None] = lambda order: None,
 ) -> None:
-    """Follow the coordinator's orders until it closes the connection."""
-    begun = False
+    """Follow the coordinator's orders until it closes the connection.
+
+    Args:
+        meet: makes the connections of a session, see `Server.setup`.
+        timeout_sec: for each message, once the session has begun.
+        waiting: waits for the next order; by default for as long as clients train, only the closing of the connection
+            ends it.
+        approve: raises ProtocolError for an order that is not to be followed.
+    """
+    begun, waiting = False, waiting or coordinator.wait
     while True:
         try:
+            waiting()
             # The setup holds the model, of whatever size; all later lengths follow from it.
-            order = _next_order(coordinator, server.longest_order if begun else LONGEST_MESSAGE)
+            order = next_order(coordinator, server.longest_order if begun else LONGEST_MESSAGE)
         except PeerLostError:
             return
+        approve(order)
         if isinstance(order, Setup) != (not begun):
             raise coordinator.error(DisagreementError, f"gave the order '{order.kind}' out of turn")
         if isinstance(order, Setup):
             begun = True
-            peer, supply = _meet(order, server.index, listener, assignment, identity, position)
-            listener.close()
+            peer, supply = meet(order)
             server.setup(order, peer, supply)
             for channel in (coordinator, peer, supply):
-                channel.end_startup(assignment.timeout_sec)
+                channel.end_startup(timeout_sec)
             coordinator.send_message({"type": "ready"})
         elif isinstance(order, Prepare):
             server.prepare(order)
@@ -56,12 +67,12 @@ def serve(
 
 
 def _meet(
-    order: Setup,
     index: int,
     listener: socket.socket,
     assignment: Assignment,
     identity: Identity,
     position: Position,
+    order: Setup,
 ) -> tuple[Channel, Channel]:
     """A connection to the other server for the rounds, and one beside it: to it too, or to the dealer."""
     session, timeout_sec = assignment.session, assignment.startup_timeout_sec
@@ -71,19 +82,34 @@ def _meet(
             return connect(order.peer, identity, session, "server 1", position, timeout_sec)
         return accept(listener, {"server 0"}, identity, session, position, timeout_sec)["server 0"]
 
-    peer, background = other(position), Position()
-    if order.dealer is None:
-        return peer, other(background)
-    return peer, connect(order.dealer, identity, session, "dealer", background, timeout_sec)
+    with listener:  # nobody else is expected
+        peer, background = other(position), Position()
+        if order.dealer is None:
+            return peer, other(background)
+        return peer, connect(order.dealer, identity, session, "dealer", background, timeout_sec)
 
 
-def _next_order(coordinator: Channel, longest: int) -> Order:
-    """Between orders a server waits for as long as clients train; only the closing of the connection ends it."""
-    coordinator.wait()
+def next_order(coordinator: Channel, longest: int) -> Order:
+    """One that has come, or is coming. Raises DisagreementError for what is none, or is longer than it can be."""
     try:
         return parse(coordinator.receive_message(longest))
     except ValueError as error:
         raise coordinator.error(DisagreementError, str(error)) from None
+
+
+def report(coordinator: Channel, error: ProtocolError) -> None:
+    """Tell the coordinator, if it is still there, why the session has ended."""
+    with suppress(ProtocolError):
+        coordinator.send_message(
+            {
+                "type": "error",
+                "kind": type(error).__name__,
+                "peer": error.peer,
+                "phase": error.phase,
+                "round": error.round,
+                "reason": error.reason,
+            }
+        )
 
 
 def main(kind: type[Server]) -> None:
@@ -94,19 +120,12 @@ def main(kind: type[Server]) -> None:
     position = Position()
     session, timeout_sec = assignment.session, assignment.startup_timeout_sec
     coordinator = accept(listener, {"coordinator"}, identity, session, position, timeout_sec)["coordinator"]
-    server = kind(int(assignment.role.removeprefix("server ")), keypair, coordinator, position)
+    index = int(assignment.role.removeprefix("server "))
+    server = kind(index, keypair, coordinator, position)
     try:
-        serve(server, coordinator, listener, assignment, identity, position)
+        serve(
+            server, coordinator, partial(_meet, index, listener, assignment, identity, position), assignment.timeout_sec
+        )
     except ProtocolError as error:
-        with suppress(ProtocolError):  # the coordinator may have gone too
-            coordinator.send_message(
-                {
-                    "type": "error",
-                    "kind": type(error).__name__,
-                    "peer": error.peer,
-                    "phase": error.phase,
-                    "round": error.round,
-                    "reason": error.reason,
-                }
-            )
+        report(coordinator, error)
         raise SystemExit(1) from None

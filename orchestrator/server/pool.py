@@ -41,7 +41,7 @@ class Pool(Generic[Key, Made]):
             name: of the thread.
         """
         self._make = make
-        self._orders: queue.SimpleQueue[tuple[Key, Future[Made]]] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[tuple[Key, Future[Made]] | None] = queue.SimpleQueue()
         self._made: dict[Key, Future[Made]] = {}
         # A daemon: it may be waiting for a peer when the server has already found the round lost.
         threading.Thread(target=self._work, name=name, daemon=True).start()
@@ -67,9 +67,14 @@ class Pool(Generic[Key, Made]):
         """Let go of what was asked for and nobody takes any more: a round may have ended without it."""
         self._made = {key: made for key, made in self._made.items() if not done(key)}
 
+    def close(self) -> None:
+        """Let the thread end, after what it is making; nothing is handed out any more."""
+        self._made = {}
+        self._orders.put(None)
+
     def _work(self) -> None:
-        while True:
-            key, future = self._orders.get()
+        while (order := self._orders.get()) is not None:
+            key, future = order
             try:
                 future.set_result(self._make(key))
             except BaseException as error:  # whatever it is: who takes it would else wait for ever

@@ -12,7 +12,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,9 +115,14 @@ class Channel:
             raise self.error(DisagreementError, f"sent a message of {length} bytes where {longest} are the most")
         return self._read(length, deadline)
 
-    def wait(self) -> None:
-        """Wait without limit until something arrives or the connection closes."""
-        ready([self])
+    def wait(self, timeout_sec: float | None = None, *others: Any) -> list[Any]:
+        """Wait until something arrives, the connection closes, or one of other open files has something to read.
+
+        Returns which of these it was, this channel or others; none after the time. None: no limit.
+        """
+        if self.pending():
+            return [self]
+        return await_events(dict.fromkeys((self, *others), selectors.EVENT_READ), timeout_sec)
 
     def exchange(self, payload: bytes) -> bytes:
         """Send a payload and receive the peer's of the same length, at the same time: one round.
@@ -200,7 +205,7 @@ def parse_message(data: bytes) -> dict[str, Any] | None:
     return message if isinstance(message, dict) else None
 
 
-def what_failed(error: OSError) -> tuple[type[ProtocolError], str]:
+def what_failed(error: OSError, explain: Callable[[ssl.SSLError], str] = explain) -> tuple[type[ProtocolError], str]:
     """What the failure of a connection means; a peer that ends without a farewell is lost, not in disagreement."""
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return PeerLostError, "connection lost (closed by the peer)"

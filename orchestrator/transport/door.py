@@ -277,7 +277,7 @@ def _introduce(
             compare(say(), answer, session, b"")  # a service hears first of which session this is
             compare("", (yield from hear()), theirs := session)
     except OSError as error:
-        raise refuse(*what_failed(error)) from None
+        raise refuse(*what_failed(error, identity.explain)) from None
     return role, theirs or b""
 
 

@@ -1,27 +1,32 @@
-"""Who is who on a connection: mutual TLS 1.3 between four roles, under a private CA that signs for nobody else.
+"""Who is who on a connection: mutual TLS 1.3, under a private CA that signs for nobody else, or by pinned certificates.
 
-Both sides show a certificate that names their role; each checks it against the CA of its own folder and then against
-the role that belongs at the other end. That makes a connection private, authentic and in order against anybody on the
-network. It does not make a peer honest, and it hides neither sizes nor times of messages.
+Both sides show a certificate, and each checks the other's and then the role that belongs at the other end. That makes a
+connection private, authentic and in order against anybody on the network. It does not make a peer honest, and it hides
+neither sizes nor times of messages.
 
-The folder: `ca.crt`, and `<role>.crt` and `<role>.key` of each role. A machine needs `ca.crt` and its own role's two
-files. The CA's key is never written: with it, whoever reads the folder could make a further server 1. The price is
-that roles are not renewed or added one by one; a whole new folder takes one command, `safegnn certs`.
+Where one program starts all processes, certificates come from a CA and name one of four roles. Where organisations run
+their own, a participant trusts the very certificates of its roster (`orchestrator.agreement.roster`), which says whose
+they are.
+
+The folder of a CA: `ca.crt`, and `<role>.crt` and `<role>.key` of each role. A machine needs `ca.crt` and its own
+role's two files. The CA's key is never written: with it, whoever reads the folder could make a further server 1. The
+price is that roles are not renewed or added one by one; a whole new folder takes one command, `safegnn certs`.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
 from orchestrator.errors import ConfigError
+from orchestrator.files import write_new_folder
 
-__all__ = ["ROLES", "Identity", "create_certificates", "explain", "files"]
+__all__ = ["ROLES", "Identity", "PinnedIdentity", "create_certificates", "explain", "files"]
 
 ROLES = ("server 0", "server 1", "dealer", "coordinator")
 
@@ -29,15 +34,18 @@ _NEW = "make new ones with `safegnn certs`"
 _ONE_RUN = "all machines need files of the same run of `safegnn certs`"
 _CLOCK_SKEW = timedelta(hours=1)
 
+_NEW_IDENTITY = "make a new identity with `safegnn identity new`, and have its certificate put into the roster"
+_ONE_ROSTER = "both sides need the same roster"
+
 _VERIFICATION = {  # X509_V_ERR_* of OpenSSL
     9: "shows a certificate that is not valid yet; check the clocks of both machines",
-    10: f"shows a certificate that has expired; {_NEW}",
-    **dict.fromkeys((7, 18, 19, 20, 21), f"shows a certificate that another CA signed; {_ONE_RUN}"),
+    10: "shows a certificate that has expired; {new}",
+    **dict.fromkeys((7, 18, 19, 20, 21, 24), "shows a certificate that {unknown}"),
 }
 _ALERTS = {
-    "CERTIFICATE_EXPIRED": f"refuses this side's certificate: it has expired; {_NEW}",
-    "UNKNOWN_CA": f"refuses this side's certificate: another CA signed it; {_ONE_RUN}",
-    "BAD_CERTIFICATE": f"refuses this side's certificate: it is bad or not valid yet; check both clocks, or {_NEW}",
+    "CERTIFICATE_EXPIRED": "refuses this side's certificate: it has expired; {new}",
+    "UNKNOWN_CA": "refuses this side's certificate: {refused}",
+    "BAD_CERTIFICATE": "refuses this side's certificate: it is bad or not valid yet; check both clocks, or {new}",
     "CERTIFICATE_REQUIRED": "wants a certificate, and this side showed none",
     "BAD_RECORD_MAC": "received a record that was damaged on the way",
 }
@@ -47,6 +55,19 @@ _REASONS = {
     **dict.fromkeys(("WRONG_VERSION_NUMBER", "HTTP_REQUEST"), "sent something that is no record of TLS"),
     **dict.fromkeys(("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"), "does not speak TLS 1.3"),
 }
+
+
+_OF_A_CA = {
+    "new": _NEW,
+    "unknown": f"another CA signed; {_ONE_RUN}",
+    "refused": f"another CA signed it; {_ONE_RUN}",
+}
+_OF_A_ROSTER = {
+    "new": _NEW_IDENTITY,
+    "unknown": f"is not in this side's roster; {_ONE_ROSTER}",
+    "refused": f"it is not in the other side's roster; {_ONE_ROSTER}",
+}
+"""What explanations say of a certificate that nobody knows, and which cure they have."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +82,10 @@ class Identity:
     def load(folder: Path, role: str) -> Identity:
         """Read and check a role's files. Raises ConfigError with file, cause and cure; no connection is tried."""
         _check(folder, role)
+        authority, certificate, key = (folder / name for name in files(role))
         client, server = (
-            _context(folder, role, protocol) for protocol in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER)
+            _context(protocol, certificate, key, authority)
+            for protocol in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER)
         )
         server.num_tickets = 0  # nobody resumes a session, so nothing arrives that was not sent
         return Identity(role, client, server)
@@ -83,14 +106,55 @@ class Identity:
         pairs = cast(tuple[tuple[str, str], ...], (connection.getpeercert() or {}).get("subjectAltName", ()))
         return _role([name for kind, name in pairs if kind == "DNS"])
 
+    def explain(self, error: ssl.SSLError) -> str:
+        """What a failed handshake says about the peer, with the cure where there is one."""
+        return explain(error)
 
-def explain(error: ssl.SSLError) -> str:
+
+@dataclass(frozen=True)
+class PinnedIdentity(Identity):
+    """One participant's certificate, and whom it trusts: exactly the certificates that it was given.
+
+    Attributes:
+        roles: of the trusted certificates, by their DER.
+    """
+
+    roles: Mapping[bytes, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(role: str, certificate: Path, key: Path, roles: Mapping[bytes, str]) -> PinnedIdentity:
+        """Args: certificate, key: one's own files; roles: of the others' certificates, which sign themselves.
+
+        Raises:
+            ConfigError: the files cannot be read, or do not belong together.
+        """
+        trusted = "".join(map(ssl.DER_cert_to_PEM_cert, roles))
+        try:
+            client, server = (
+                _context(protocol, certificate, key, cadata=trusted)
+                for protocol in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER)
+            )
+        except OSError as error:
+            raise ConfigError(f"{key}: cannot be used with {certificate.name} ({error.strerror})") from None
+        server.num_tickets = 0
+        return PinnedIdentity(role, client, server, roles)
+
+    def peer_role(self, connection: ssl.SSLSocket) -> str:
+        """The role of the very certificate that the peer shows, whatever it says in it."""
+        return self.roles.get(connection.getpeercert(binary_form=True) or b"", "nobody in the roster")
+
+    def explain(self, error: ssl.SSLError) -> str:
+        return explain(error, _OF_A_ROSTER)
+
+
+def explain(error: ssl.SSLError, words: Mapping[str, str] = _OF_A_CA) -> str:
     """What a failed handshake or record says about the peer, with the cure where there is one."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _VERIFICATION.get(error.verify_code, f"shows a certificate that is refused: {error.verify_message}")
+        known = _VERIFICATION.get(error.verify_code)
+        return known.format(**words) if known else f"shows a certificate that is refused: {error.verify_message}"
     reason = error.reason or str(error)
     named = _REASONS.get(reason) or _ALERTS.get(reason.partition("_ALERT_")[2])
-    return named or f"broke TLS ({reason.lower().replace('_', ' ')})"
+    return named.format(**words) if named else f"broke TLS ({reason.lower().replace('_', ' ')})"
 
 
 def files(role: str) -> tuple[str, str, str]:
@@ -160,16 +224,7 @@ def create_certificates(folder: Path, days: int = 365, start: datetime | None = 
         contents[private] = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-    try:
-        folder.mkdir(mode=0o700, parents=True)
-        for file_name, content in contents.items():
-            # For nobody else to read from the first byte on, which a later chmod would not give.
-            with open(os.open(folder / file_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(content)
-    except FileExistsError:
-        raise ConfigError(f"{folder} exists already; name a folder that does not, nothing is overwritten") from None
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written ({error.strerror})") from None
+    write_new_folder(folder, contents)
     return end
 
 
@@ -181,14 +236,16 @@ def _role(names: list[str]) -> str:
     return next((role for role in ROLES if names == [_host(role)]), "no known role")
 
 
-def _context(folder: Path, role: str, protocol: int) -> ssl.SSLContext:
-    authority, certificate, key = (folder / name for name in files(role))
+def _context(
+    protocol: int, certificate: Path, key: Path, authority: Path | None = None, cadata: str | None = None
+) -> ssl.SSLContext:
+    """Args: authority, cadata: whom it trusts, a file or a text."""
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the role is checked instead, on both sides, by what `peer_role` says
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_STRICT
-    context.load_verify_locations(authority)
+    context.load_verify_locations(authority, cadata=cadata)
     context.load_cert_chain(certificate, key)
     return context
 

@@ -18,7 +18,7 @@ from orchestrator.errors import SafeGNNError
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.privacy.bands import BAND_BITS, MOST_BANDS
 
-__all__ = ["Aggregate", "Announcement", "Order", "Prepare", "Settle", "Setup", "Submit", "parse"]
+__all__ = ["Aggregate", "Announcement", "Order", "Prepare", "Propose", "Settle", "Setup", "Submit", "parse"]
 
 _LARGEST = 2**40
 """Of integers in orders: rounds, clients, slots."""
@@ -50,6 +50,22 @@ class Order:
     def message(self) -> dict[str, Any]:
         """As it is sent; the inverse of `parse`."""
         return {"type": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Propose(Order):
+    """Judge a run's terms, and sign the key of this session if they are accepted; services alone are asked.
+
+    Attributes:
+        run: 16 bytes, fresh; that of the setup which follows.
+        terms: what the run is, see `orchestrator.agreement.terms`.
+        sum: of a sum beside the rounds its name; None: of the rounds.
+    """
+
+    kind = "propose"
+    run: bytes
+    terms: bytes
+    sum: str | None
 
 
 @dataclass(frozen=True)
@@ -124,7 +140,7 @@ class Aggregate(Order):
     cohort: list[int]
 
 
-_ORDERS: dict[str, type[Order]] = {order.kind: order for order in (Setup, Prepare, Submit, Settle, Aggregate)}
+_ORDERS: dict[str, type[Order]] = {order.kind: order for order in (Propose, Setup, Prepare, Submit, Settle, Aggregate)}
 _RECORDS: tuple[type[Any], ...] = (Announcement, RoundParameters, VectorFormat)
 _HINTS: dict[type[Any], dict[str, Any]] = {kind: get_type_hints(kind) for kind in (*_ORDERS.values(), *_RECORDS)}
 for _hints in _HINTS.values():
@@ -138,6 +154,8 @@ def parse(message: Mapping[str, Any]) -> Order:
     if kind is None:
         raise ValueError("gave an unknown order")
     order: Order = _record(kind, content, kind.kind)
+    if isinstance(order, Propose) and len(order.run) != 16:
+        raise ValueError("gave the order 'propose' with another run than there can be")
     if isinstance(order, Setup):
         if len(order.run) != 16 or len(order.model) % 8 or order.program not in PROGRAMS:
             raise ValueError("gave the order 'setup' with another run, model or program than there can be")

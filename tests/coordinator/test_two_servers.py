@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mpc_programs.rules import RoundParameters
+from orchestrator.agreement.announcement import announcement
 from orchestrator.agreement.from_settings import plan_of
 from orchestrator.agreement.round_plan import Terms
 from orchestrator.config import load_config
@@ -260,7 +261,7 @@ def test_servers_that_disagree_on_a_rounds_terms_stop_before_computing():
     with engine() as split, pytest.raises(ProtocolError, match="another terms"):
         split.start(MODEL)
         for channel, stddev in zip(split._channels.values(), (0.1, 0.2), strict=True):
-            split._send(Prepare(1, split._announcement(0, Terms(1.0, stddev))), channel)
+            split._send(Prepare(1, announcement(split.plan, 0, Terms(1.0, stddev))), channel)
             split._send(Aggregate(1, []), channel)
         split._collect("result")
 

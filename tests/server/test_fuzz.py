@@ -24,7 +24,7 @@ from orchestrator.mpc.shared_arithmetic import SharedArithmetic
 from orchestrator.mpc.shares import VectorShare
 from orchestrator.server.aggregation import absorb, aggregate, demand
 from orchestrator.server.base import run_with
-from orchestrator.server.main import _next_order
+from orchestrator.server.main import next_order
 from orchestrator.transport.channel import Channel, Position
 from orchestrator.wire.envelope import SEAL_BYTES, Keypair, seal
 from orchestrator.wire.message import HEADER_BYTES, Header, pack
@@ -318,7 +318,7 @@ def test_mutated_orders_are_orders_or_are_refused():
     for _ in range(20_000):
         k, other = rng.randrange(len(packed)), rng.randrange(len(packed))
         try:
-            order = _next_order(Told(mutate(rng, packed[k], packed[other])), 1 << 20)
+            order = next_order(Told(mutate(rng, packed[k], packed[other])), 1 << 20)
         except DisagreementError as error:
             assert error.peer == "coordinator" and "\n" not in str(error)
             seen["refused"] += 1
@@ -341,7 +341,7 @@ def test_memory_stays_bounded_whatever_comes():
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
         tracemalloc.reset_peak()
         with pytest.raises(DisagreementError):
-            _next_order(Told(msgpack.packb(maps)), longest)
+            next_order(Told(msgpack.packb(maps)), longest)
         for slot in range(51, 251):
             pair.take(slot, slot, [mutate(rng, part, part) for part in good])
         assert tracemalloc.get_traced_memory()[1] < 200 * longest

@@ -44,7 +44,10 @@ def folders(tmp_path_factory, certificates):
 
 def unchecked(folder, role, *, trusting=False):
     """An identity whose own files nobody has looked at; a trusting one takes any server."""
-    client, server = (_context(folder, role, side) for side in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER))
+    authority, certificate, key = (folder / name for name in files(role))
+    client, server = (
+        _context(side, certificate, key, authority) for side in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER)
+    )
     if trusting:
         client.verify_mode = ssl.CERT_NONE
     return Identity(role, client, server)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config import load_config
-from orchestrator.config.yaml_text import dump, parse
 from orchestrator.errors import ConfigError
+from orchestrator.yaml_text import dump, parse
 
 
 @pytest.mark.parametrize(
