@@ -10,6 +10,7 @@ __all__ = [
     "BusyError",
     "CohortError",
     "ConfigError",
+    "ConsentError",
     "DataError",
     "DisagreementError",
     "PeerLostError",
@@ -31,6 +32,10 @@ class ConfigError(SafeGNNError):
     """A setting is unknown, malformed, or contradicts another one."""
 
     exit_status = 2
+
+
+class ConsentError(SafeGNNError):
+    """A participant takes no part in what it is asked for; the line is for both ends."""
 
 
 class DataError(SafeGNNError):

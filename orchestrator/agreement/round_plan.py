@@ -153,6 +153,23 @@ class RoundPlan:
         """The plan of a round with this clip bound; sensitivity and noise follow."""
         return self if clip_norm == self.clip_norm else replace(self, clip_norm=clip_norm)
 
+    def parameters_of(self, cohort: int, clip_norm: float | None) -> RoundParameters:
+        """The public side of the arithmetic of a round of this size on this clip bound, as all parties hold it.
+
+        Raises:
+            ConfigError: clients are not trusted, and the round has no bound to check them with.
+        """
+        parameters = replace(self.rule, cohort=cohort)
+        if clip_norm == self.clip_norm:
+            return parameters
+        if parameters.bound is not None:
+            if clip_norm is None:
+                raise ConfigError("federation.clients = untrusted: a round needs a clip bound that can be checked")
+            return replace(parameters, bound=clip_norm)
+        ratio = None if clip_norm is None else self.vectors.limit / clip_norm
+        # A power of two, so that rounds whose clip bounds are alike are one program.
+        return replace(parameters, ratio_max=ratio and 2.0 ** math.ceil(math.log2(ratio)))
+
     @cached_property
     def terms(self) -> Terms:
         """What is public about a round and follows from the clip bound.

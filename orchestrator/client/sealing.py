@@ -6,7 +6,8 @@ Plaintext goes in; what comes out is one envelope for each server, unreadable to
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,6 +34,8 @@ class SealingEncoder:
         program: what the servers do with the vectors.
         confine: whether what cannot be encoded is brought into range, which runs with noise do, or refused.
         counted: whether the client also shares whether its norm is at most C.
+        offer: what whoever seals may want to see before it believes the keys; see `coordinator.servers`.
+        sign: the client's signature of an upload, which then travels inside its envelope; None: there is none.
     """
 
     run: bytes
@@ -43,6 +46,8 @@ class SealingEncoder:
     program: str = "assisted"
     confine: bool = False
     counted: bool = False
+    offer: bytes = field(default=b"", repr=False)
+    sign: Callable[[bytes], bytes] | None = None
 
     def __call__(self, update: LocalUpdate, place: Place, reply_key: bytes = b"") -> tuple[bytes, bytes]:
         """The norm that is shared is that of the update as it is shared, not the one given.
@@ -68,4 +73,6 @@ class SealingEncoder:
         layout = Layout.of_round(self.parameters, self.program, len(encoded), counted)
         own_key = reply_key if self.parameters.personal else b""
         first, second = share_update(encoded, values, headers, layout, own_key)
+        if self.sign is not None:
+            first, second = first + self.sign(first), second + self.sign(second)
         return seal(first, self.public_keys[0]), seal(second, self.public_keys[1])

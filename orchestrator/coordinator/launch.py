@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import selectors
 import signal
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from orchestrator.coordinator.servers import Met, Servers
 from orchestrator.errors import ConfigError, PeerLostError, PeerTimeoutError
 from orchestrator.transport.bootstrap import Assignment
-from orchestrator.transport.channel import STARTUP, await_events
-from orchestrator.transport.tls import create_certificates
+from orchestrator.transport.channel import STARTUP, Channel, Position, await_events
+from orchestrator.transport.door import SESSION_BYTES, connect
+from orchestrator.transport.tls import Identity, create_certificates
 
-__all__ = ["HOST", "Processes", "certificates_of_a_session"]
+__all__ = ["HOST", "OwnServers", "Processes"]
 
 HOST = "127.0.0.1"
 
@@ -130,8 +134,57 @@ class Processes:
         self._children.clear()
 
 
+class OwnServers(Servers):
+    """Two server processes on this machine, and a dealer's where asked for."""
+
+    def __init__(
+        self,
+        modules: Mapping[str, str],
+        commands: Mapping[str, list[str]],
+        ports: tuple[int, int, int] | None,
+        certificates: Path | None,
+        startup_timeout_sec: float,
+        timeout_sec: float,
+    ) -> None:
+        """As `TwoServerEngine` takes them. Raises ConfigError where a certificate is not fit for use."""
+        self._roles, self._certificates = list(modules), certificates
+        if certificates is not None:
+            for role in (*self._roles, "coordinator"):  # faults show here, not in a process that has started
+                Identity.load(certificates, role)
+        started = {role: [sys.executable, "-m", module] for role, module in modules.items()}
+        self._startup_timeout_sec = startup_timeout_sec
+        self._processes = Processes({**started, **commands}, ports, startup_timeout_sec, timeout_sec)
+
+    def meet(self, run: bytes, position: Position) -> Met:
+        session = secrets.token_bytes(SESSION_BYTES)
+        with _certificates_of_a_session(self._certificates) as folder:
+            identity = Identity.load(folder, "coordinator")
+            said = self._processes.start(self._roles, session, folder)
+        addresses = {role: (HOST, ready["port"]) for role, ready in said.items()}
+        channels: dict[str, Channel] = {}
+        try:
+            for role in ("server 0", "server 1"):
+                channels[role] = connect(addresses[role], identity, session, role, position, self._startup_timeout_sec)
+        except BaseException:
+            for channel in channels.values():
+                channel.close()
+            raise
+        first, second = (bytes.fromhex(said[role]["public_key"]) for role in ("server 0", "server 1"))
+        return Met(channels, (first, second), addresses["server 1"], addresses.get("dealer"))
+
+    def obituary(self, role: str) -> str:
+        return self._processes.obituary(role)
+
+    def close(self) -> None:
+        self._processes.close()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return self._processes.pids
+
+
 @contextmanager
-def certificates_of_a_session(kept: Path | None) -> Iterator[Path]:
+def _certificates_of_a_session(kept: Path | None) -> Iterator[Path]:
     """A folder of certificates: the one that is kept, or one that goes as soon as every process has read its files."""
     if kept is not None:
         yield kept

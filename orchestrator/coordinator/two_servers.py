@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import secrets
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,15 +25,14 @@ from orchestrator.agreement.round_plan import RoundPlan, Terms
 from orchestrator.client.opening import OpeningDecoder
 from orchestrator.client.sealing import SealingEncoder
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
-from orchestrator.coordinator.launch import HOST, Processes, certificates_of_a_session
+from orchestrator.coordinator.launch import OwnServers
+from orchestrator.coordinator.servers import Servers
 from orchestrator.errors import ConfigError, DisagreementError, PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.mpc.fixed_point import COUNT_BITS
 from orchestrator.mpc.openings import release
 from orchestrator.mpc.shares import VectorShare
 from orchestrator.server.reception import hearsay
 from orchestrator.transport.channel import Channel, Position, ready
-from orchestrator.transport.door import connect
-from orchestrator.transport.tls import Identity
 from orchestrator.wire.orders import Aggregate, Order, Prepare, Settle, Setup, Submit
 from orchestrator.wire.upload import Layout
 
@@ -61,6 +59,7 @@ class TwoServerEngine(Engine):
         ports: tuple[int, int, int] | None = None,
         certificates: Path | None = None,
         commands: dict[str, list[str]] | None = None,
+        servers: Servers | None = None,
     ) -> None:
         """
         Args:
@@ -73,6 +72,7 @@ class TwoServerEngine(Engine):
             ports: for server 0, server 1 and the dealer; None takes free ones.
             certificates: a folder of `create_certificates`; None makes certificates for the session and keeps none.
             commands: how to start a role's process, for tests that need one to fail.
+            servers: where they come from; None: they are processes on this machine, which the above is about.
 
         Raises:
             ConfigError: the noise does not fit the vector format, a personal rule is not computed in this way, or a
@@ -86,13 +86,9 @@ class TwoServerEngine(Engine):
             able = ", ".join(name for name, program in PROGRAMS.items() if program.personal)
             raise ConfigError(f"engine.program = {plan.program}: {self._parameters.rule} is computed by {able} only")
         self._startup_timeout_sec, self._timeout_sec = startup_timeout_sec, timeout_sec
-        self._roles = list(modules)
-        self._certificates = certificates
-        if certificates is not None:
-            for role in (*self._roles, "coordinator"):  # faults show here, not in a process that has started
-                Identity.load(certificates, role)
-        started = {role: [sys.executable, "-m", module] for role, module in modules.items()}
-        self._processes = Processes(started | (commands or {}), ports, startup_timeout_sec, timeout_sec)
+        self._servers = servers or OwnServers(
+            modules, commands or {}, ports, certificates, startup_timeout_sec, timeout_sec
+        )
         self._channels: dict[str, Channel] = {}
         self._position = Position()
         self._encoder: SealingEncoder | None = None
@@ -115,9 +111,9 @@ class TwoServerEngine(Engine):
         return self._decoder
 
     @property
-    def pids(self) -> dict[str, int]:
+    def pids(self) -> Mapping[str, int]:
         """Process ids by role."""
-        return self._processes.pids
+        return self._servers.pids
 
     def start(self, parameters: np.ndarray) -> None:
         """Start the processes and give both servers the public model, float64 (d,).
@@ -134,18 +130,12 @@ class TwoServerEngine(Engine):
         self._position = Position("start", 0)
         self._prepared = 0
         self._announced = announcement(self.plan, self._parameters.cohort, self._usual)
-        run, session = secrets.token_bytes(16), secrets.token_bytes(16)
+        run = secrets.token_bytes(16)
         model = self._vectors.encode_model(parameters).astype("<u8").tobytes()
         self._length, settings = len(parameters), self._session_settings(len(parameters))
         try:
-            with certificates_of_a_session(self._certificates) as folder:
-                identity = Identity.load(folder, "coordinator")
-                said = self._processes.start(self._roles, session, folder)
-            addresses = {role: (HOST, ready["port"]) for role, ready in said.items()}
-            for role in ("server 0", "server 1"):
-                self._channels[role] = connect(
-                    addresses[role], identity, session, role, self._position, self._startup_timeout_sec
-                )
+            met = self._servers.meet(run, self._position)
+            self._channels = met.channels
             # Only now: a server that has its orders connects to the other one, which must know its coordinator first.
             plan = self.plan
             public = (
@@ -158,7 +148,7 @@ class TwoServerEngine(Engine):
                 settings,
                 model,
             )
-            order = Setup(run, self._program, *public, addresses["server 1"], addresses.get("dealer"))
+            order = Setup(run, self._program, *public, met.peer, met.dealer)
             for channel in self._channels.values():
                 channel.send_message(order.message())
             self._collect("ready")
@@ -167,16 +157,16 @@ class TwoServerEngine(Engine):
         except BaseException:
             self.close()
             raise
-        first, second = (bytes.fromhex(said[role]["public_key"]) for role in ("server 0", "server 1"))
         self._encoder = SealingEncoder(
             run,
-            (first, second),
+            met.public_keys,
             self._parameters,
             self._vectors,
             self._usual.clip_norm,
             self._program,
             confine=self._usual.noise_stddev > 0,
             counted=self._usual.count_stddev is not None,
+            offer=met.offer,
         )
         self._decoder = OpeningDecoder(run, self._vectors, len(parameters))
 
@@ -206,7 +196,8 @@ class TwoServerEngine(Engine):
     def layout(self) -> Layout:
         """What an upload of the round that was prepared last holds; valid after `start`."""
         counted = self._announced.count_stddev is not None
-        return Layout.of_round(self._announced.parameters, self._program, self._length, counted)
+        signed = self._servers.signed
+        return Layout.of_round(self._announced.parameters, self._program, self._length, counted, signed)
 
     def submit(self, round: int, slot: int, client: int, upload: tuple[bytes, bytes]) -> None:
         """As every engine. What has another length than an upload of this round goes to no server."""
@@ -290,7 +281,7 @@ class TwoServerEngine(Engine):
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
-        self._processes.close()
+        self._servers.close()
         self._upload_bytes = self._waiting_bytes = 0
         self._unsettled, self._left_out = [], {}
 
@@ -326,7 +317,7 @@ class TwoServerEngine(Engine):
                 try:
                     message = channel.receive_message()
                 except PeerLostError:
-                    failures[role] = channel.error(PeerLostError, self._processes.obituary(role))
+                    failures[role] = channel.error(PeerLostError, self._servers.obituary(role))
                     del awaited[role]
                     continue
                 kind = message.get("type")

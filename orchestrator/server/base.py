@@ -88,8 +88,16 @@ class Server(ABC):
 
     sources: tuple[str, ...] = ()
 
-    def __init__(self, index: int, keypair: Keypair, coordinator: Channel, position: Position) -> None:
-        self.index = index
+    def __init__(
+        self,
+        index: int,
+        keypair: Keypair,
+        coordinator: Channel,
+        position: Position,
+        signed_by: Callable[[int, bytes, bytes], bool] | None = None,
+    ) -> None:
+        """Args: signed_by: whether a client made a signature of a message; None: uploads are not signed."""
+        self.index, self._signed_by = index, signed_by
         self._keypair = keypair
         self._coordinator = coordinator
         self._position = position
@@ -183,7 +191,7 @@ class Server(ABC):
     def _begin(self) -> None:
         """Wait for the uploads of a round."""
         self._round: int | None = None
-        self._reception = Reception(self.index, self._keypair, self._witnessed)
+        self._reception = Reception(self.index, self._keypair, self._witnessed, self._signed_by)
         self._checks = Checks()
         self._uploads: dict[int, Upload] = {}
         self._start = self._model
@@ -374,7 +382,8 @@ class Server(ABC):
     def _layout(self) -> Layout:
         """What every upload of the announced round holds."""
         counted = self._announced.count_stddev is not None
-        return Layout.of_round(self._parameters, self._program, len(self._model.values), counted)
+        signed = self._signed_by is not None
+        return Layout.of_round(self._parameters, self._program, len(self._model.values), counted, signed)
 
     def _draw(self, key: _NoiseKey) -> tuple[np.ndarray, np.ndarray]:
         """A round's noise, for the aggregate, dither included, and for the count; runs in a thread of its own."""

@@ -19,7 +19,7 @@ from orchestrator.transport.channel import Channel
 from orchestrator.wire.answer import check_reply_key
 from orchestrator.wire.envelope import Keypair
 from orchestrator.wire.message import Header
-from orchestrator.wire.upload import DIGEST_BYTES, Layout, Upload, unpack_upload
+from orchestrator.wire.upload import DIGEST_BYTES, SIGNATURE_BYTES, Layout, Upload, unpack_upload
 
 __all__ = ["Reception", "Seat", "hearsay"]
 
@@ -45,14 +45,19 @@ class Reception:
     """
 
     def __init__(
-        self, index: int, keypair: Keypair, witnessed: Callable[[Upload], Upload] = lambda upload: upload
+        self,
+        index: int,
+        keypair: Keypair,
+        witnessed: Callable[[Upload], Upload] = lambda upload: upload,
+        signed_by: Callable[[int, bytes, bytes], bool] | None = None,
     ) -> None:
         """Args:
         index: of this server.
         keypair: the one that uploads are sealed to.
         witnessed: adds `Upload.witness`, where it is needed.
+        signed_by: whether a client made a signature of a message; None: uploads are not signed.
         """
-        self._index, self._keypair, self._witnessed = index, keypair, witnessed
+        self._index, self._keypair, self._witnessed, self._signed_by = index, keypair, witnessed, signed_by
         self._clients: dict[int, int] = {}  # by slot, whose upload came first, or was asked about
         self._waiting: dict[int, Upload] = {}
         self._settled: set[int] = set()
@@ -69,7 +74,12 @@ class Reception:
             if len(envelope) != expected:
                 raise ValueError(f"the envelope has {len(envelope)} bytes, expected {expected}")
             header = Header(run, round, slot, client, self._index)
-            upload = unpack_upload(self._keypair.open(envelope), header, layout)
+            message = self._keypair.open(envelope)
+            if self._signed_by is not None:
+                message, signature = message[:-SIGNATURE_BYTES], message[-SIGNATURE_BYTES:]
+                if not self._signed_by(client, message, signature):
+                    raise ValueError("its signature is not the client's")
+            upload = unpack_upload(message, header, layout)
             if layout.answered:
                 check_reply_key(upload.reply_key)
             self._waiting[slot] = self._witnessed(upload)

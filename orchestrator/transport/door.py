@@ -31,7 +31,7 @@ from orchestrator.transport.channel import (
 )
 from orchestrator.transport.tls import Identity
 
-__all__ = ["Door", "accept", "connect"]
+__all__ = ["SESSION_BYTES", "Door", "accept", "connect"]
 
 SESSION_BYTES = 16
 """Of the number of a session that a service hears of."""

@@ -6,22 +6,17 @@ coordinator's fault and ends the session; nothing that a client can send is one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from types import NoneType, UnionType
-from typing import Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar
 
 from mpc_programs.programs import PROGRAMS
 from mpc_programs.rules import RULES, RoundParameters
-from orchestrator.errors import SafeGNNError
 from orchestrator.mpc.fixed_point import VectorFormat
 from orchestrator.privacy.bands import BAND_BITS, MOST_BANDS
+from orchestrator.wire.records import record
 
 __all__ = ["Aggregate", "Announcement", "Order", "Prepare", "Propose", "Settle", "Setup", "Submit", "parse"]
-
-_LARGEST = 2**40
-"""Of integers in orders: rounds, clients, slots."""
 
 _LARGEST_SIZE = 2**20
 """Of a cohort and of an embedding: what servers make follows from these."""
@@ -59,13 +54,11 @@ class Propose(Order):
     Attributes:
         run: 16 bytes, fresh; that of the setup which follows.
         terms: what the run is, see `orchestrator.agreement.terms`.
-        sum: of a sum beside the rounds its name; None: of the rounds.
     """
 
     kind = "propose"
     run: bytes
     terms: bytes
-    sum: str | None
 
 
 @dataclass(frozen=True)
@@ -141,10 +134,6 @@ class Aggregate(Order):
 
 
 _ORDERS: dict[str, type[Order]] = {order.kind: order for order in (Propose, Setup, Prepare, Submit, Settle, Aggregate)}
-_RECORDS: tuple[type[Any], ...] = (Announcement, RoundParameters, VectorFormat)
-_HINTS: dict[type[Any], dict[str, Any]] = {kind: get_type_hints(kind) for kind in (*_ORDERS.values(), *_RECORDS)}
-for _hints in _HINTS.values():
-    _hints.pop("kind", None)  # no field
 
 
 def parse(message: Mapping[str, Any]) -> Order:
@@ -153,7 +142,12 @@ def parse(message: Mapping[str, Any]) -> Order:
     kind = _ORDERS.get(str(content.pop("type", None)))
     if kind is None:
         raise ValueError("gave an unknown order")
-    order: Order = _record(kind, content, kind.kind)
+    try:
+        order: Order = record(kind, content, kind.kind)
+    except ValueError as error:
+        raise ValueError(f"gave the order {error}") from None
+    if isinstance(order, Setup | Prepare):
+        _check(order.announcement, order.kind)
     if isinstance(order, Propose) and len(order.run) != 16:
         raise ValueError("gave the order 'propose' with another run than there can be")
     if isinstance(order, Setup):
@@ -164,28 +158,6 @@ def parse(message: Mapping[str, Any]) -> Order:
         if max(order.peer[1], (order.dealer or order.peer)[1]) > 65535:
             raise ValueError("gave the order 'setup' with a port that is none")
     return order
-
-
-def _record(kind: type[Any], found: Any, name: str) -> Any:
-    """An instance of a dataclass from its fields, exactly those, each of its type."""
-    hints = _HINTS[kind]
-    if not isinstance(found, dict) or found.keys() != hints.keys():
-        raise ValueError(f"gave the order '{name}' with other fields than {', '.join(hints)}")
-    values = {}
-    for field, hint in hints.items():
-        if hint in _RECORDS:
-            values[field] = _record(hint, found[field], f"{name}.{field}")
-        elif _fits(found[field], hint):
-            values[field] = found[field]
-        else:
-            raise ValueError(f"gave the order '{name}' with a field '{field}' of another type or range")
-    try:
-        made = kind(**values)
-    except SafeGNNError as error:
-        raise ValueError(f"gave the order '{name}' with values that do not fit: {error}") from None
-    if isinstance(made, Announcement):
-        _check(made, name)
-    return made
 
 
 def _check(announcement: Announcement, name: str) -> None:
@@ -204,24 +176,3 @@ def _check(announcement: Announcement, name: str) -> None:
         raise ValueError(f"gave the order '{name}' with a bound for clients that nothing can be checked with")
     if parameters.personal and (announcement.noise_stddev or (count_stddev, parameters.ratio_max) != (None, None)):
         raise ValueError(f"gave the order '{name}' with clipping or noise for a personal rule")
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotated type; integers count from zero, and floats are finite."""
-    if isinstance(hint, UnionType):
-        return any(_fits(value, part) for part in get_args(hint))
-    if get_origin(hint) is tuple:
-        parts = get_args(hint)
-        return isinstance(value, list | tuple) and len(value) == len(parts) and all(map(_fits, value, parts))
-    if get_origin(hint) is list:
-        return isinstance(value, list) and all(_fits(item, get_args(hint)[0]) for item in value)
-    if get_origin(hint) is dict:
-        return isinstance(value, dict) and all(isinstance(text, str) for pair in value.items() for text in pair)
-    if hint is int:
-        # Not isinstance, as a bool is an int.
-        return type(value) is int and 0 <= value < _LARGEST
-    if hint is float:
-        return type(value) in (int, float) and abs(value) < math.inf
-    if hint is NoneType:
-        return value is None
-    return isinstance(value, hint)

@@ -39,7 +39,7 @@ from orchestrator.wire.envelope import SEAL_BYTES
 from orchestrator.wire.message import Header, message_bytes, pack, unpack
 from orchestrator.wire.update import CARRIERS, Correlated, complement
 
-__all__ = ["DIGEST_BYTES", "KEY_BYTES", "Layout", "Upload", "share_update", "unpack_upload"]
+__all__ = ["DIGEST_BYTES", "KEY_BYTES", "SIGNATURE_BYTES", "Layout", "Upload", "share_update", "unpack_upload"]
 
 KEY_BYTES = 32
 """Length of a reply key."""
@@ -47,6 +47,9 @@ KEY_BYTES = 32
 TAG_BYTES = 16
 
 DIGEST_BYTES = 32
+
+SIGNATURE_BYTES = 64
+"""Of Ed25519."""
 
 _COMMON = ("tag", "reply_key")
 """The fields that are the same at both servers."""
@@ -65,6 +68,7 @@ class Layout:
         answered: whether the upload brings a reply key.
         widths: with how many bits each of the k scalars is shared, where clients are not trusted; empty where they are,
             and scalars are shared in Z_2^128.
+        signed: whether the client's signature stands behind the upload, inside the envelope.
     """
 
     program: str
@@ -73,13 +77,16 @@ class Layout:
     factors: int = 1
     answered: bool = False
     widths: tuple[int, ...] = ()
+    signed: bool = False
 
     @classmethod
-    def of_round(cls, parameters: RoundParameters, program: str, length: int, counted: bool) -> Layout:
+    def of_round(
+        cls, parameters: RoundParameters, program: str, length: int, counted: bool, signed: bool = False
+    ) -> Layout:
         """For the parameters of a round. Args: length: d; counted: whether norms within the clip bound are counted."""
         scores = len(score_names(parameters)) + counted
         widths = () if parameters.bound is None else (*score_widths(parameters), *[1] * counted)
-        return cls(program, length, scores, parameters.models, parameters.personal, widths)
+        return cls(program, length, scores, parameters.models, parameters.personal, widths, signed)
 
     def fields(self, server: int) -> dict[str, int]:
         """The length of each field of one server's upload, bytes, in their order."""
@@ -93,7 +100,7 @@ class Layout:
 
     def envelope_bytes(self, server: int) -> int:
         """The exact length of the sealed upload to one server."""
-        return message_bytes(self.fields(server)) + SEAL_BYTES
+        return message_bytes(self.fields(server)) + SIGNATURE_BYTES * self.signed + SEAL_BYTES
 
 
 @dataclass(frozen=True)
