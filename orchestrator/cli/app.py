@@ -9,6 +9,7 @@ from orchestrator.cli.bench import bench
 from orchestrator.cli.certificates import certs
 from orchestrator.cli.compare import compare
 from orchestrator.cli.data import data_app
+from orchestrator.cli.flower import flower_app
 from orchestrator.cli.ledger import ledger
 from orchestrator.cli.mpspdz import doctor, mpc
 from orchestrator.cli.predict import predict
@@ -27,3 +28,4 @@ app = typer.Typer(
 for command in (train, predict, compare, account, ledger, audit, reproduce, certs, bench, mpc, doctor):
     app.command()(command)
 app.add_typer(data_app, name="data")
+app.add_typer(flower_app, name="flower")

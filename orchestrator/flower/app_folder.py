@@ -5,15 +5,13 @@ It holds no code but two imports. Sites that run the installed `ClientApp` (`saf
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
-from orchestrator.errors import RunError
-from orchestrator.files import atomic_write
+from orchestrator.files import write_new_folder
+from orchestrator.flower.run_config import KEYS
 
-__all__ = ["DEFAULTS", "write_app"]
-
-DEFAULTS = {"preset": "", "config": "", "rounds": 0, "set": "", "folder": ""}
-"""Every key that ``--run-config`` may set; Flower refuses others. See `orchestrator.flower.run_config`."""
+__all__ = ["write_app"]
 
 _PROJECT = """\
 # Written by `safegnn flower app`. `flwr run` sends this folder to the SuperLink.
@@ -28,11 +26,11 @@ dependencies = []  # what it imports is installed with SafeGNN where it runs
 publisher = "safegnn"
 
 [tool.flwr.app.components]
-serverapp = "safegnn_app.server:app"
-clientapp = "safegnn_app.client:app"
+serverapp = "safegnn_server:app"
+clientapp = "safegnn_client:app"
 
 [tool.flwr.app.config]
-{defaults}
+{keys}
 """
 
 _MODULE = """\
@@ -40,3 +38,29 @@ from orchestrator.flower import {module}
 
 app = {module}.{name}  # Flower looks for an assignment
 """
+
+
+def write_app(folder: Path, simulation: bool = False) -> None:
+    """Make the folder, which must not exist.
+
+    Args:
+        simulation: for Flower's simulation engine, whose clients live in Ray actors, instead of sites.
+
+    Raises:
+        ConfigError: it exists, or cannot be written.
+    """
+    server, client = ("simulation.server", "simulation.client") if simulation else ("server_app.app", "client_app.app")
+    keys = "\n".join(f"{key} = {0 if kind is int else chr(34) * 2}" for key, kind in KEYS.items())
+    write_new_folder(
+        folder,
+        {
+            "pyproject.toml": _PROJECT.format(version=version("safegnn"), keys=keys).encode(),
+            "safegnn_server.py": _module(server),
+            "safegnn_client.py": _module(client),
+        },
+    )
+
+
+def _module(app: str) -> bytes:
+    module, name = app.split(".")
+    return _MODULE.format(module=module, name=name).encode()

@@ -78,9 +78,7 @@ class GridSites:
             self._wait(self._poll_sec)
         return missing
 
-    def ask(
-        self, requests: Mapping[str, bytes], timeout_sec: float
-    ) -> Iterator[tuple[str, bytes | SafeGNNError]]:
+    def ask(self, requests: Mapping[str, bytes], timeout_sec: float) -> Iterator[tuple[str, bytes | SafeGNNError]]:
         """Ask each named site; yields every site once, with its reply as it comes, or why there is none.
 
         A site that is lost or silent costs its own reply alone. A request goes out once: a site whose node is lost with
@@ -123,7 +121,10 @@ class GridSites:
         if not sites:
             return {}
         contents = {node: waiting[site] for node, site in sites.items()}
-        sent = {message: sites[node] for message, node in self._post.send("query", contents, deadline - self._clock()).items()}
+        sent = {
+            message: sites[node]
+            for message, node in self._post.send("query", contents, deadline - self._clock()).items()
+        }
         for site in sites.values():
             if site in sent.values():
                 del waiting[site]

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
+import httpx
 from flwr.app import Context, Message
 from flwr.app.error import Error
 from flwr.clientapp import ClientApp
@@ -32,6 +34,8 @@ from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+from orchestrator.errors import PeerLostError
 
 __all__ = ["TaskRunner"]
 
@@ -53,21 +57,32 @@ class TaskRunner:
             wait: called between two questions for a task.
         """
         self._address, self._app, self._wait = address, app, wait
-        auth = [SuperExecAuthHttpInterceptor(secret, protected_methods={_ACQUIRE})] if secret else []
+        auth = [SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={_ACQUIRE})] if secret else []
         self._tasks = self._client("SuperExec", auth)
 
     def run(self) -> None:
-        """Carry out tasks until the process is told to end."""
+        """Carry out tasks until the process is told to end. A SuperNode that is away is waited for.
+
+        Raises:
+            PeerLostError: the SuperNode refuses to give tasks, say for another secret.
+        """
         while True:
-            if not self.step():
+            if not self._step():
                 self._wait(_POLL_SEC)
 
-    def step(self) -> bool:
+    def _step(self) -> bool:
         """Carry out a task if there is one; returns whether there was."""
-        task = self._tasks.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+        try:
+            task = self._tasks.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+        except httpx.HTTPStatusError as error:
+            reason = f"{self._address}: gives no tasks: HTTP status {error.response.status_code}; see --secret"
+            raise PeerLostError("the SuperNode", "flower", 0, reason) from None
+        except httpx.HTTPError:
+            return False
         if not task.token:
             return False
-        self._carry_out(task.token)
+        with suppress(httpx.HTTPError):  # the SuperNode has gone with the task, and will have others when it is back
+            self._carry_out(task.token)
         return True
 
     def _carry_out(self, token: str) -> None:
@@ -77,7 +92,9 @@ class TaskRunner:
         context: Context | None = None
         status, details = SubStatus.FAILED, "the task's message could not be read"
         try:
-            message, context, _, _ = pull_task_input(client)  # the last one is the coordinator's code, which stays packed
+            message, context, _, _ = pull_task_input(
+                client
+            )  # the last one is the coordinator's code, which stays packed
             reply, status, details = self._answer(message, context)
             push_message(client, reply, context)
         finally:

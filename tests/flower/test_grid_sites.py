@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import PeerLostError, PeerTimeoutError
 from orchestrator.flower.grid_sites import GridSites
-
-_HERE = runpy.run_path(str(Path(__file__).with_name("grid.py")))
-FakePost, Node = _HERE["FakePost"], _HERE["Node"]
+from tests.flower.grid import FakePost, Node
 
 
 def sites(post, names=("a", "b"), **options):
