@@ -30,6 +30,7 @@ __all__ = [
     "NAME",
     "OwnKey",
     "fault_of_dates",
+    "in_groups",
     "key_of",
     "name_fault",
     "name_of",
@@ -174,7 +175,11 @@ def name_fault(name: str) -> str:
 
 def readable(certificate: x509.Certificate) -> str:
     """SHA-256 of the certificate, in groups that one person reads to another: what `openssl x509 -fingerprint` says."""
-    digits = certificate.fingerprint(hashes.SHA256()).hex()
+    return in_groups(certificate.fingerprint(hashes.SHA256()).hex())
+
+
+def in_groups(digits: str) -> str:
+    """Of four, as one person reads them to another."""
     return " ".join(digits[at : at + 4] for at in range(0, len(digits), 4))
 
 

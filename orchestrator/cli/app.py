@@ -8,10 +8,13 @@ from orchestrator.cli.audit import audit
 from orchestrator.cli.bench import bench
 from orchestrator.cli.certificates import certs
 from orchestrator.cli.compare import compare
+from orchestrator.cli.consortium import consortium_app
 from orchestrator.cli.data import data_app
+from orchestrator.cli.doctor import doctor
 from orchestrator.cli.flower import flower_app
+from orchestrator.cli.identity import identity_app
 from orchestrator.cli.ledger import ledger
-from orchestrator.cli.mpspdz import doctor, mpc
+from orchestrator.cli.mpspdz import mpc
 from orchestrator.cli.predict import predict
 from orchestrator.cli.privacy import account
 from orchestrator.cli.reproduce import reproduce
@@ -28,4 +31,6 @@ app = typer.Typer(
 for command in (train, predict, compare, account, ledger, audit, reproduce, certs, bench, mpc, doctor):
     app.command()(command)
 app.add_typer(data_app, name="data")
+app.add_typer(identity_app, name="identity")
+app.add_typer(consortium_app, name="consortium")
 app.add_typer(flower_app, name="flower")
