@@ -18,8 +18,8 @@ from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.client.summands import Answers, Statistic
 from orchestrator.config import Config
-from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
+from orchestrator.coordinator.simulated_clients import SimulatedClients
 from orchestrator.coordinator.sums import Summation, Total
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.methods import method_class
@@ -33,7 +33,7 @@ def prepare_clients(
     config: Config,
     plan: RoundPlan,
     folder: RunFolder,
-    pool: ClientPool,
+    pool: SimulatedClients,
     budget: Budget | None,
     checkpoint: Checkpoint,
     sizes: Sizes,
@@ -68,7 +68,7 @@ def _sum_up(
     config: Config,
     plan: RoundPlan,
     folder: RunFolder,
-    pool: ClientPool,
+    pool: SimulatedClients,
     budget: Budget | None,
     sizes: Sizes,
     announce: Callable[[str], None],
@@ -96,7 +96,7 @@ def _sum_up(
 
 
 def _prepare_together(
-    config: Config, plan: RoundPlan, pool: ClientPool, sizes: Sizes, steps: int, announce: Callable[[str], None]
+    config: Config, plan: RoundPlan, pool: SimulatedClients, sizes: Sizes, steps: int, announce: Callable[[str], None]
 ) -> dict[str, Any]:
     """In each step all ask, all answer all others on shares, each hears the sum of its answers; returns what it cost.
 

@@ -17,10 +17,10 @@ from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.client.summands import Summand, TablesOf
 from orchestrator.config import Config, EngineConfig
-from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.engine import RoundCost, too_few
 from orchestrator.coordinator.factory import create_sum_engine
 from orchestrator.coordinator.round_result import reason_of
+from orchestrator.coordinator.simulated_clients import SimulatedClients
 from orchestrator.secure_sum import SecureSum, Sizes
 
 __all__ = ["Summation", "SummedTables", "Total"]
@@ -49,7 +49,7 @@ class Summation:
         self.described, self.length, self.plan = described, length, plan
         self._engine, self._started = create_sum_engine(plan, chosen), False
 
-    def total(self, number: int, clients: Sequence[int], pool: ClientPool, summand: Summand) -> Total:
+    def total(self, number: int, clients: Sequence[int], pool: SimulatedClients, summand: Summand) -> Total:
         """The sum over these clients, fewer where some failed.
 
         Args:
@@ -108,7 +108,7 @@ class SummedTables(Summation):
         cost: of the last sum.
     """
 
-    def __init__(self, config: Config, plan: RoundPlan, sizes: Sizes, pool: ClientPool) -> None:
+    def __init__(self, config: Config, plan: RoundPlan, sizes: Sizes, pool: SimulatedClients) -> None:
         described = summed_tables(config)
         own = sum_plan(described, sizes.clients, plan)
         super().__init__(described, described.length(sizes), own, config.engine)

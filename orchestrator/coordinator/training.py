@@ -21,7 +21,7 @@ from orchestrator.client.summands import Statistic
 from orchestrator.config import Config
 from orchestrator.coordinator.audit import audit as audit_round
 from orchestrator.coordinator.audit import auditor
-from orchestrator.coordinator.client_pool import ClientPool, Trained
+from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.cohorts import clients_config, fingerprint, sample_cohort
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
 from orchestrator.coordinator.factory import create_engine, refuse_uncovered
@@ -29,6 +29,7 @@ from orchestrator.coordinator.inputs import Inputs
 from orchestrator.coordinator.preparation import prepare_clients
 from orchestrator.coordinator.round_result import RoundResult, reason_of
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
+from orchestrator.coordinator.simulated_clients import SimulatedClients, Trained
 from orchestrator.coordinator.sums import Summation, SummedTables
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.evaluation.rounds import RoundEvaluation, round_evaluation
@@ -67,6 +68,7 @@ def train(
     graph: Graph | None = None,
     clients: Sequence[Graph] | None = None,
     engine: Engine | None = None,
+    host: Callable[..., SimulatedClients] = ClientPool,
 ) -> np.ndarray:
     """Run the configured rounds, or as many as the privacy budget allows; returns the final model, float64 (d,).
 
@@ -82,6 +84,7 @@ def train(
         announce: called with what goes on before the first round, where that takes time, and with what a user should
             know before it.
         graph, clients, engine: instead of what the configuration names, for callers that have them already.
+        host: what hosts the clients, in place of this machine's processes; called as `ClientPool`.
 
     Raises:
         BusyError: another process writes to the folder.
@@ -123,7 +126,7 @@ def train(
             sizes, private = _sizes(graph, len(clients)), clients_config(config, seed)
             with ExitStack() as held:
                 account = Account(plan.privacy, "" if budget is None else budget.run, secrets.token_hex(8))
-                pool = held.enter_context(ClientPool(clients, private, account=account))
+                pool = held.enter_context(host(clients, private, account=account))
                 engine = held.enter_context(engine or create_engine(config))
                 tables = _tables(config, plan, sizes, pool)
                 sums = _sums_of_cohorts(config, plan, sizes)
@@ -155,7 +158,7 @@ def train(
         return model
 
 
-def _tables(config: Config, plan: RoundPlan, sizes: Sizes, pool: ClientPool) -> SummedTables | None:
+def _tables(config: Config, plan: RoundPlan, sizes: Sizes, pool: SimulatedClients) -> SummedTables | None:
     """Whoever adds up the clients' tables, where they are added up."""
     return SummedTables(config, plan, sizes, pool) if config.evaluation.tables == "summed" else None
 
@@ -176,7 +179,7 @@ def _sizes(graph: Graph, clients: int) -> Sizes:
 
 
 def _save_own_models(
-    folder: RunFolder, pool: ClientPool, rounds: _Rounds, network: Network, graph: Graph, clients: Sequence[Graph]
+    folder: RunFolder, pool: SimulatedClients, rounds: _Rounds, network: Network, graph: Graph, clients: Sequence[Graph]
 ) -> None:
     """Write the model of every client that has one."""
     for client, own in pool.models(rounds.number - 1, range(len(clients)), rounds.model).items():
@@ -200,7 +203,7 @@ class _Rounds:
         config: Config,
         plan: RoundPlan,
         folder: RunFolder,
-        pool: ClientPool,
+        pool: SimulatedClients,
         engine: Engine,
         evaluation: RoundEvaluation,
         tables: SummedTables | None,
