@@ -18,7 +18,8 @@ KEYS: dict[str, type] = {"preset": str, "config": str, "rounds": int, "set": str
 """By key, its kind; 0 and the empty text stand for one that is not given.
 
 preset: shipped settings, several by spaces; config: a YAML file on the coordinator's machine; rounds: short for
-``federation.rounds``; set: settings as of ``--set``, by spaces, quoted as in a shell; folder: the run's.
+``federation.rounds``; set: settings as of ``--set``, by spaces, quoted as in a shell; folder: the run's name in
+``run.dir``.
 """
 
 

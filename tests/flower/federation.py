@@ -38,7 +38,7 @@ class Federation:
         if tls:
             _write_certificates(folder)
 
-    def start_link(self) -> None:
+    def start_link(self, *options: str) -> None:
         files = {"ca-certfile": "ca.crt", "certfile": "link.crt", "keyfile": "link.key"}
         secure = [part for name, file in files.items() for part in (f"--ssl-{name}", str(self.folder / file))]
         self.start(
@@ -46,6 +46,7 @@ class Federation:
             "flower-superlink",
             *(["--enable-supernode-auth", *secure] if self._tls else ["--insecure"]),
             *("--host", "127.0.0.1", "--port", str(self.port), "--disable-runtime-dependency-installation"),
+            *options,
         )
         wait_for(self.port)
 
@@ -94,9 +95,9 @@ class Federation:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def run(self, app: Path, config: str = "", timeout_sec: float = _PATIENCE_SEC) -> str:
+    def run(self, app: Path, config: str, *options: str, timeout_sec: float = _PATIENCE_SEC) -> str:
         """Run an app to its end; returns what it printed."""
-        told = ["--run-config", config] if config else []
+        told = ["--run-config", config, *options]
         return self.call("flwr", "run", str(app), "here", "--stream", *told, timeout_sec=timeout_sec)
 
     def log(self, name: str) -> str:
