@@ -41,7 +41,6 @@ PUBLIC = {
     "Demand": ALL,
     "Entry": {"budget", "session", "round", "done"},
     "Evaluate": ALL,
-    "Finding": ALL,
     "Header": ALL,
     "Hear": {"step"},
     "HearTotal": {"name"},

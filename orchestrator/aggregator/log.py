@@ -1,7 +1,7 @@
 """What a service tells whoever runs it: a line of JSON an event on standard error, and counts for Prometheus.
 
 Neither holds a secret: events name runs by the first bytes of their numbers, peers by role, and say phases, rounds and
-reasons, which are what a coordinator hears too. Of clients they say who was refused, which the run's record has as well.
+reasons, which are what a coordinator hears too. Of clients they say how many were left out.
 """
 
 from __future__ import annotations

@@ -26,12 +26,12 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from orchestrator.aggregator.log import Status, Told
+from orchestrator.aggregator.session import Agreed, judge
 from orchestrator.agreement.aggregator_file import AggregatorFile
 from orchestrator.agreement.identity import OwnKey, verify
 from orchestrator.agreement.roster import Roster
 from orchestrator.agreement.terms import sign_offer
-from orchestrator.aggregator.log import Status, Told
-from orchestrator.aggregator.session import Agreed, judge
 from orchestrator.errors import ConfigError, ConsentError, DisagreementError, PeerTimeoutError, ProtocolError
 from orchestrator.server.embedded import EmbeddedServer
 from orchestrator.server.main import next_order, report, serve
@@ -148,7 +148,7 @@ class Service:
                 if known:
                     return "opens a session that is there already"
                 if len(self._sessions) >= self._file.most_runs:
-                    return f"asks for a run more than the {self._file.most_runs} that there may be at a time (most_runs)"
+                    return f"asks for a run more than most_runs = {self._file.most_runs} at a time"
                 return ""
         return "" if known else "comes to a session that its coordinator has not opened, or that has ended"
 
@@ -172,7 +172,8 @@ class Service:
         startup = self._file.timeouts.startup_sec
         coordinator = Channel(connection, "coordinator", position, startup, STARTUP)
         self.status.runs.inc()
-        how, facts = "closed", {}
+        how = "closed"
+        facts: dict[str, Any] = {}
         server: EmbeddedServer | None = None
         try:
             proposed = self._proposal(coordinator)
@@ -189,11 +190,13 @@ class Service:
             with suppress(ProtocolError):
                 coordinator.send_message({"type": "refused", "reason": str(error)})
         except ProtocolError as error:
-            how, facts = "failed", {"peer": error.peer, "phase": error.phase, "round": error.round, "reason": error.reason}
+            how = "failed"
+            facts = {"peer": error.peer, "phase": error.phase, "round": error.round, "reason": error.reason}
             report(coordinator, error)
         except Exception as error:  # a fault of ours must not take the other sessions along, nor tell what it is about
-            how, facts = "failed", {"reason": f"internal: {type(error).__name__}"}
-            report(coordinator, ProtocolError(f"server {self._index}", position.phase, position.round, facts["reason"]))
+            how, reason = "failed", f"internal fault: {type(error).__name__}"
+            facts = {"reason": reason}
+            report(coordinator, ProtocolError(f"server {self._index}", position.phase, position.round, reason))
         finally:
             if server is not None:
                 server.close()

@@ -80,19 +80,18 @@ def _dials(role: str, other: str) -> bool:
 
 def _certificates(roster: Roster) -> Iterator[Finding]:
     """A row for each that is, or soon will be, out of date; one row where none is."""
-    now = datetime.now(UTC)
-    sound = True
+    now, sound = datetime.now(UTC), True
     for role, member in roster.members.items():
-        fault, soon = member.fault_of_dates(now), member.expires - now < EXPIRES_SOON
-        if fault or soon:
+        what = f"certificate of {role}"
+        if fault := member.fault_of_dates(now):
             detail, _, cure = fault.partition("; ")
-            later = f"expires on {member.expires:%Y-%m-%d}", f"have {member.name} make a new one in time"
-            sound = False
-            yield (
-                Finding(f"certificate of {role}", "fault", detail, cure)
-                if fault
-                else Finding(f"certificate of {role}", "warning", *later)
-            )
+            yield Finding(what, "fault", detail, cure)
+        elif member.expires - now < EXPIRES_SOON:
+            until = f"expires on {member.expires:%Y-%m-%d}"
+            yield Finding(what, "warning", until, f"have {member.name} make a new one in time")
+        else:
+            continue
+        sound = False
     if sound:
         first = min(roster.members.values(), key=lambda member: member.expires)
         until = f"{first.expires:%Y-%m-%d} ({first.name})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from orchestrator.cli.aggregator import aggregator
 from orchestrator.cli.audit import audit
 from orchestrator.cli.bench import bench
 from orchestrator.cli.certificates import certs
@@ -18,6 +19,7 @@ from orchestrator.cli.mpspdz import mpc
 from orchestrator.cli.predict import predict
 from orchestrator.cli.privacy import account
 from orchestrator.cli.reproduce import reproduce
+from orchestrator.cli.site import site
 from orchestrator.cli.train import train
 
 __all__ = ["app"]
@@ -28,7 +30,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would print local variables, and those hold secrets
     help="Fair and private federated graph neural networks.",
 )
-for command in (train, predict, compare, account, ledger, audit, reproduce, certs, bench, mpc, doctor):
+for command in (
+    train, predict, compare, account, ledger, audit, reproduce, certs, bench, mpc, doctor, aggregator, site
+):  # fmt: skip
     app.command()(command)
 app.add_typer(data_app, name="data")
 app.add_typer(identity_app, name="identity")
