@@ -10,20 +10,15 @@ The node says who it is and where its worker listens:
 
 from __future__ import annotations
 
-import socket
-import struct
-from pathlib import Path
-
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from orchestrator.flower.parcel import LONGEST_BYTES, failure, packed, unpacked
+from orchestrator.flower.parcel import failure, packed, unpacked
+from orchestrator.site import framing
 
-__all__ = ["app", "ask_worker"]
+__all__ = ["app"]
 
 app = ClientApp()
-
-_LENGTH = struct.Struct("<I")
 
 
 @app.query("site")
@@ -43,39 +38,9 @@ def _reply(message: Message, context: Context) -> RecordDict:
     if not isinstance(path, str):
         return failure("lost", "its SuperNode was started without socket=... in --node-config")
     try:
-        return packed(ask_worker(Path(path), unpacked(message.content), message.metadata.ttl))
+        return packed(framing.ask(path, unpacked(message.content), message.metadata.ttl))
     except TimeoutError:
         return failure("silent", f"its worker gave no reply within {message.metadata.ttl:g} s")
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return failure("lost", f"its worker is not there: {said}")
-
-
-def ask_worker(path: Path, request: bytes, timeout_sec: float) -> bytes:
-    """The reply to one request: a length of four bytes, little-endian, and as many bytes, either way.
-
-    Raises:
-        TimeoutError: nothing came for `timeout_sec`.
-        OSError: nobody listens there.
-        ValueError: the worker hung up, or would send more than `LONGEST_BYTES`.
-    """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as worker:
-        worker.settimeout(timeout_sec)
-        worker.connect(str(path))
-        worker.sendall(_LENGTH.pack(len(request)))
-        worker.sendall(request)
-        (length,) = _LENGTH.unpack(_read(worker, _LENGTH.size))
-        if length > LONGEST_BYTES:
-            raise ValueError(f"it would send {length} bytes; at most {LONGEST_BYTES}")
-        return bytes(_read(worker, length))
-
-
-def _read(worker: socket.socket, length: int) -> bytearray:
-    content, at = bytearray(length), 0
-    view = memoryview(content)
-    while at < length:
-        received = worker.recv_into(view[at:])
-        if received == 0:
-            raise ValueError("it hung up before its reply was complete")
-        at += received
-    return content

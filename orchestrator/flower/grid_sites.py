@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from orchestrator.errors import PeerLostError, PeerTimeoutError, SafeGNNError
+from orchestrator.coordinator.site_transport import SiteTransport
+from orchestrator.errors import PeerLostError, PeerTimeoutError, ProtocolError
 
 __all__ = ["ABSENT_SEC", "GridSites", "Post"]
 
@@ -35,12 +36,12 @@ class Post(Protocol):
     def send(self, kind: str, contents: Mapping[int, bytes], lifetime_sec: float) -> dict[str, int]:
         """Send each node its message; returns the nodes by what their messages are called, without those that left."""
 
-    def collect(self, messages: Collection[str], names: Mapping[str, str]) -> dict[str, bytes | SafeGNNError]:
+    def collect(self, messages: Collection[str], names: Mapping[str, str]) -> dict[str, bytes | ProtocolError]:
         """Replies that have come, each once, by message. `names` says of which site an error is to speak."""
 
 
-class GridSites:
-    """Requests to sites by name. Implements `SiteTransport`."""
+class GridSites(SiteTransport):
+    """Requests to sites by name."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class GridSites:
             self._wait(self._poll_sec)
         return missing
 
-    def ask(self, requests: Mapping[str, bytes], timeout_sec: float) -> Iterator[tuple[str, bytes | SafeGNNError]]:
+    def ask(self, requests: Mapping[str, bytes], timeout_sec: float) -> Iterator[tuple[str, bytes | ProtocolError]]:
         """Ask each named site; yields every site once, with its reply as it comes, or why there is none.
 
         A site that is lost or silent costs its own reply alone. A request goes out once: a site whose node is lost with
@@ -144,7 +145,7 @@ class GridSites:
             sent = self._post.send("query.site", dict.fromkeys(sorted(new), b""), _INTRODUCTION_SEC)
             self._introductions |= {message: (node, now + _INTRODUCTION_SEC) for message, node in sent.items()}
 
-    def _take(self, replies: Mapping[str, bytes | SafeGNNError]) -> None:
+    def _take(self, replies: Mapping[str, bytes | ProtocolError]) -> None:
         """Hear what nodes say that they are called. A node that fails to is asked again."""
         for message in [message for message in self._introductions if message in replies]:
             node, _ = self._introductions.pop(message)

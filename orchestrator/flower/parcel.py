@@ -9,11 +9,11 @@ from __future__ import annotations
 from flwr.app import ConfigRecord, RecordDict
 
 from orchestrator.errors import PeerLostError, PeerTimeoutError, ProtocolError
+from orchestrator.site.framing import LONGEST
 
-__all__ = ["LONGEST_BYTES", "PART_BYTES", "failure", "packed", "raised", "unpacked"]
+__all__ = ["PART_BYTES", "failure", "packed", "raised", "unpacked"]
 
 PART_BYTES = 4 * 2**20
-LONGEST_BYTES = 2**30
 
 _FAILED = "failed"
 _KINDS: dict[str, type[ProtocolError]] = {"lost": PeerLostError, "silent": PeerTimeoutError}
@@ -21,9 +21,9 @@ _LONGEST_REASON = 200
 
 
 def packed(content: bytes) -> RecordDict:
-    """Records that hold `content`. Raises ValueError where it is longer than `LONGEST_BYTES`."""
-    if len(content) > LONGEST_BYTES:
-        raise ValueError(f"a message of {len(content)} bytes; at most {LONGEST_BYTES}")
+    """Records that hold `content`. Raises ValueError where it is longer than `LONGEST`."""
+    if len(content) > LONGEST:
+        raise ValueError(f"a message of {len(content)} bytes; at most {LONGEST}")
     starts = range(0, len(content), PART_BYTES) or [0]
     return RecordDict({_name(k): ConfigRecord({"bytes": content[at : at + PART_BYTES]}) for k, at in enumerate(starts)})
 
@@ -37,8 +37,8 @@ def unpacked(records: RecordDict) -> bytes:
         if not isinstance(part, bytes) or len(part) > PART_BYTES:
             raise ValueError(f"part {k} of {len(records)} is not what a message is cut into")
         total += len(part)
-        if total > LONGEST_BYTES:
-            raise ValueError(f"longer than {LONGEST_BYTES} bytes")
+        if total > LONGEST:
+            raise ValueError(f"longer than {LONGEST} bytes")
         parts.append(part)
     if not parts:
         raise ValueError("an empty message")

@@ -9,7 +9,7 @@ from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from orchestrator.errors import PeerLostError, PeerTimeoutError, SafeGNNError
+from orchestrator.errors import PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.flower.parcel import packed, raised, unpacked
 
 __all__ = ["FlowerPost"]
@@ -37,7 +37,7 @@ class FlowerPost:
             raise _link(error) from None
         return {name: node for name, node in zip(names, contents, strict=True) if name}
 
-    def collect(self, messages: Collection[str], names: Mapping[str, str]) -> dict[str, bytes | SafeGNNError]:
+    def collect(self, messages: Collection[str], names: Mapping[str, str]) -> dict[str, bytes | ProtocolError]:
         if not messages:
             return {}
         try:
@@ -50,7 +50,7 @@ class FlowerPost:
         }
 
 
-def _reply(letter: Message, site: str) -> bytes | SafeGNNError:
+def _reply(letter: Message, site: str) -> bytes | ProtocolError:
     if letter.has_error():
         return _error(letter.error, site)
     if (said := raised(letter.content, site)) is not None:
@@ -61,7 +61,7 @@ def _reply(letter: Message, site: str) -> bytes | SafeGNNError:
         return PeerLostError(f"site {site}", "flower", 0, f"its reply cannot be read: {error}")
 
 
-def _error(error: Error, site: str) -> SafeGNNError:
+def _error(error: Error, site: str) -> ProtocolError:
     if error.code in _EXPIRED:
         return PeerTimeoutError(f"site {site}", "flower", 0, "its message expired")
     codes = {code: name for name, code in vars(ErrorCode).items() if isinstance(code, int)}

@@ -29,7 +29,7 @@ from orchestrator.config import Config
 from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.simulated_clients import SimulatedClients
-from orchestrator.errors import ConfigError, PeerLostError, PeerTimeoutError, SafeGNNError
+from orchestrator.errors import ConfigError, PeerLostError, PeerTimeoutError, ProtocolError
 from orchestrator.experiments.run import check, run
 from orchestrator.flower.grid_sites import Post
 from orchestrator.flower.parcel import packed, unpacked
@@ -152,10 +152,10 @@ class GridClients(SimulatedClients):
         return answers
 
 
-def _opened(reply: bytes | SafeGNNError, name: str, phase: str, round: int, take: Callable[..., None]) -> Any:
+def _opened(reply: bytes | ProtocolError, name: str, phase: str, round: int, take: Callable[..., None]) -> Any:
     """The answer of one host, after its uploads have been taken."""
-    if isinstance(reply, SafeGNNError):
-        raise PeerLostError(name, phase, round, getattr(reply, "reason", str(reply)))
+    if isinstance(reply, ProtocolError):
+        raise PeerLostError(name, phase, round, reply.reason)
     uploads, (kind, answer) = pickle.loads(reply)
     for upload in uploads:
         take(*upload)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.errors import SafeGNNError
+from orchestrator.errors import ProtocolError
 
-Answer = Callable[[bytes], "bytes | SafeGNNError | None"]
+Answer = Callable[[bytes], "bytes | ProtocolError | None"]
 
 
 @dataclass
@@ -33,7 +33,7 @@ class FakePost:
         self.members, self.now, self.at = dict(nodes), 0.0, dict[float, Callable[[], None]]()
         self.introductions: list[int] = []
         self.refused: set[int] = set()
-        self._count, self._mail = 0, dict[str, tuple[float, bytes | SafeGNNError | None]]()
+        self._count, self._mail = 0, dict[str, tuple[float, bytes | ProtocolError | None]]()
 
     def clock(self) -> float:
         return self.now
@@ -55,7 +55,7 @@ class FakePost:
             node, self._count = self.members[number], self._count + 1
             if kind == "query.site":
                 self.introductions.append(number)
-                reply: bytes | SafeGNNError | None = node.site.encode()
+                reply: bytes | ProtocolError | None = node.site.encode()
             else:
                 node.heard.append(content)
                 reply = node.answer(content)
@@ -63,7 +63,7 @@ class FakePost:
             sent[str(self._count)] = number
         return sent
 
-    def collect(self, messages: Collection[str], names: Mapping[str, str]) -> dict[str, bytes | SafeGNNError]:
+    def collect(self, messages: Collection[str], names: Mapping[str, str]) -> dict[str, bytes | ProtocolError]:
         there = {}
         for message in messages:
             moment, reply = self._mail[message]  # a KeyError: it was collected before

@@ -50,7 +50,7 @@ def test_another_shape_is_refused(monkeypatch, records):
 
 def test_nothing_longer_than_the_limit_is_packed_or_unpacked(monkeypatch):
     records = packed(b"123456789")
-    monkeypatch.setattr(parcel, "LONGEST_BYTES", 8)
+    monkeypatch.setattr(parcel, "LONGEST", 8)
 
     for attempt in (lambda: packed(b"123456789"), lambda: unpacked(records)):
         with pytest.raises(ValueError, match="8"):

@@ -95,7 +95,7 @@ def test_what_an_actor_does_not_keep_is_refused(tiny, tmp_path):
     for preset, reason in (("fedpub-cora-disjoint-5", "reply key"), ("fedsage-plus-cora-louvain-5", "prepare")):
         with pytest.raises(ConfigError, match=reason):
             refuse_unkept(load_config([preset]))
-    with pytest.raises(ConfigError, match="privacy.ledger"):
+    with pytest.raises(ConfigError, match=r"privacy\.ledger"):
         refuse_unkept(load_config(["dp-large"], None, ["privacy.ledger=/tmp/ledger"]))
 
 
