@@ -7,7 +7,7 @@ clients, whose servers aggregate, what can be evaluated, and what a model is sav
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.engine import Engine
 from orchestrator.coordinator.factory import create_engine, create_sum_engine
 from orchestrator.coordinator.inputs import Inputs
+from orchestrator.coordinator.simulated_clients import SimulatedClients
 from orchestrator.coordinator.sites import RemoteSites
 from orchestrator.evaluation.rounds import RoundEvaluation, Tables, round_evaluation
 from orchestrator.graphs import client_graphs, load_graph
@@ -29,7 +30,7 @@ from orchestrator.secure_sum import Sizes
 
 __all__ = ["Hosts", "Population", "Simulated"]
 
-Hosts = ClientPool | RemoteSites
+Hosts = SimulatedClients | RemoteSites
 """What the round loop asks of the clients' side."""
 
 
@@ -82,12 +83,26 @@ class Population(ABC):
 
 
 class Simulated(Population):
-    """Clients that are cut out of a graph, each hosted by a process of this machine."""
+    """Clients that are cut out of a graph, hosted by processes of this machine unless said otherwise."""
 
     simulated = True
 
-    def __init__(self, config: Config, graph: Graph | None = None, clients: Sequence[Graph] | None = None) -> None:
-        """Args: graph, clients: instead of what the settings name. Raises SafeGNNError where data are not there."""
+    def __init__(
+        self,
+        config: Config,
+        graph: Graph | None = None,
+        clients: Sequence[Graph] | None = None,
+        host: Callable[..., SimulatedClients] | None = None,
+    ) -> None:
+        """
+        Args:
+            graph, clients: instead of what the settings name.
+            host: what hosts the clients in place of `ClientPool`, called as that is.
+
+        Raises:
+            SafeGNNError: data are not there.
+        """
+        self._host = host
         self._graph = graph or load_graph(config.data, config.seed)
         self._clients = clients or client_graphs(self._graph, config.clients, config.seed)
         graph = self._graph
@@ -98,8 +113,8 @@ class Simulated(Population):
     def inputs(self, config: Config) -> Inputs:
         return Inputs.of(config, self._graph, self._clients, self.network)
 
-    def hosts(self, config: Config, account: Account) -> ClientPool:
-        return ClientPool(self._clients, config, account=account)
+    def hosts(self, config: Config, account: Account) -> SimulatedClients:
+        return (self._host or ClientPool)(self._clients, config, account=account)
 
     def engine(self, config: Config, run: str, length: int) -> Engine:
         return create_engine(config)
