@@ -36,27 +36,32 @@ def judge(proposed: Propose, roster: Roster, policy: Policy) -> Agreed:
     """
     try:
         terms = RunTerms.from_bytes(proposed.terms)
-        refusal = policy.refusal(terms.plan, terms.rounds, len(roster.sites))
         plan = plan_of_sum(terms.sum, terms.plan) if terms.sum else terms.plan
         plan.rule, plan.terms, terms.plan.privacy  # noqa: B018 - what does not fit is refused here
+        refusal = _unfit(terms, plan, roster) or policy.refusal(terms.plan, terms.rounds, len(roster.sites))
     except (ValueError, ConfigError) as error:
         raise ConsentError(str(error)) from None
-    if terms.consortium != roster.digest:
-        refusal = (
-            f"the run is of the roster {terms.consortium[:16]}..., and this aggregator's is {roster.digest[:16]}...; "
-            "compare `safegnn consortium check`"
-        )
-    elif plan.noise.multiplier == 0 < terms.plan.noise.multiplier:
-        refusal = f"the sum '{terms.sum}' would be released without noise beside a run that has noise"
-    elif terms.plan.adaptive:
-        refusal = "privacy.clip = quantile: services hold noise against one clip bound; choose fixed"
-    elif plan.sampling == "with_replacement":
-        refusal = "federation.sampling = with_replacement: a site takes part in a round once; choose another one"
-    elif terms.plan.engine != "embedded":
-        refusal = f"engine.name = {terms.plan.engine}: services compute by the embedded engine"
     if refusal:
         raise ConsentError(refusal)
     return Agreed(proposed.run, terms, plan)
+
+
+def _unfit(terms: RunTerms, plan: RoundPlan, roster: Roster) -> str:
+    """Why no service could hold a run to these terms, in one line; empty: it can."""
+    if terms.consortium != roster.digest:
+        return (
+            f"the run is of the roster {terms.consortium[:16]}..., and this aggregator's is {roster.digest[:16]}...; "
+            "compare `safegnn consortium check`"
+        )
+    if plan.noise.multiplier == 0 < terms.plan.noise.multiplier:
+        return f"the sum '{terms.sum}' would be released without noise beside a run that has noise"
+    if terms.plan.adaptive:
+        return "privacy.clip = quantile: services hold noise against one clip bound; choose fixed"
+    if terms.plan.sampling == "with_replacement":
+        return "federation.sampling = with_replacement: a site takes part in a round once; choose another one"
+    if terms.plan.engine != "embedded":
+        return f"engine.name = {terms.plan.engine}: services compute by the embedded engine"
+    return ""
 
 
 @dataclass

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
@@ -127,6 +128,7 @@ def verify(certificate: bytes, purpose: bytes, message: bytes, signature: bytes)
     return True
 
 
+@lru_cache(maxsize=1 << 14)  # every signature asks for a certificate of the roster again
 def parse(pem: bytes) -> x509.Certificate:
     """The certificate of a participant. Raises ValueError, which says what it is instead; dates are not looked at."""
     if b"PRIVATE KEY" in pem:

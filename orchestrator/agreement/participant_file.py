@@ -43,7 +43,7 @@ class ParticipantFile(Section):
         if not isinstance(tree, dict):
             raise ConfigError(f"{path}: expected settings by name, e.g. 'identity: identity'")
         try:
-            return _beside(path.expanduser().parent, cls.model_validate(tree))
+            return cls.model_validate(tree).absolute(path.expanduser().parent.absolute())
         except ValidationError as error:
             raise ConfigError(f"{path}: {in_one_line(error, cls._unknown)}") from None
 
@@ -68,15 +68,3 @@ class ParticipantFile(Section):
         except ConfigError as error:
             raise ConfigError(f"{self.roster}: {error}") from None
         return own, roster, role
-
-
-def _beside(folder: Path, section: Any) -> Any:
-    """A section with its own paths, and those of the sections in it, relative to a folder."""
-    changed: dict[str, Any] = {}
-    for name in type(section).model_fields:
-        value = getattr(section, name)
-        if isinstance(value, Path):
-            changed[name] = folder / value
-        elif isinstance(value, Section):
-            changed[name] = _beside(folder, value)
-    return section.model_copy(update=changed)

@@ -1,8 +1,8 @@
 """Does everything fit before a run is tried? What one participant can see of it, from its own host.
 
 It connects to whom this participant will connect to, shows its certificate, and goes again: a service that runs takes
-it for a newcomer who thought better of it. Clocks and versions of others cannot be seen without a run: TLS compares
-certificates' dates with both clocks, and who takes part in a run compares versions.
+it for a newcomer who thought better of it. Others' clocks and versions cannot be seen from here: TLS holds the dates of
+certificates against both clocks, and that is all.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from orchestrator.finding import Finding
 from orchestrator.transport.channel import listen, what_failed
 from orchestrator.transport.tls import PinnedIdentity
 
-__all__ = ["EXPIRES_SOON", "examine"]
+__all__ = ["certificate", "examine"]
 
-EXPIRES_SOON = timedelta(days=30)
+_SOON = timedelta(days=30)
 _PATIENCE_SEC = 5.0
 
 
@@ -66,7 +66,7 @@ def examine(file: Path, plan: RoundPlan | None = None, rounds: int = 0) -> Itera
     for other, member in roster.members.items():
         if member.address is not None and _dials(role, other):
             yield _reach(other, member, identity)
-    yield Finding("versions", "unknown", f"safegnn {version('safegnn')} here", "others' are compared when a run begins")
+    yield Finding("versions", "unknown", f"safegnn {version('safegnn')} here", "ask the others for theirs")
     yield Finding("clocks", "unknown", "compared with certificates' dates alone", "let all hosts follow a time server")
     yield _agreed(own.policy, plan, rounds, roster)
 
@@ -78,25 +78,28 @@ def _dials(role: str, other: str) -> bool:
     return other.startswith("server ") and other != role
 
 
+def certificate(role: str, member: Member) -> Finding:
+    """Whether a participant's is, or soon will be, out of date."""
+    what, now = f"certificate of {role}", datetime.now(UTC)
+    if fault := member.fault_of_dates(now):
+        detail, _, cure = fault.partition("; ")
+        return Finding(what, "fault", detail, cure)
+    if member.expires - now < _SOON:
+        return Finding(
+            what, "warning", f"expires on {member.expires:%Y-%m-%d}", f"have {member.name} make a new one in time"
+        )
+    return Finding(what, "ok", f"valid until {member.expires:%Y-%m-%d}")
+
+
 def _certificates(roster: Roster) -> Iterator[Finding]:
-    """A row for each that is, or soon will be, out of date; one row where none is."""
-    now = datetime.now(UTC)
-    sound = True
-    for role, member in roster.members.items():
-        fault, soon = member.fault_of_dates(now), member.expires - now < EXPIRES_SOON
-        if fault or soon:
-            detail, _, cure = fault.partition("; ")
-            later = f"expires on {member.expires:%Y-%m-%d}", f"have {member.name} make a new one in time"
-            sound = False
-            yield (
-                Finding(f"certificate of {role}", "fault", detail, cure)
-                if fault
-                else Finding(f"certificate of {role}", "warning", *later)
-            )
-    if sound:
+    """A row for each that is not well; one row where all are."""
+    rows = [certificate(role, member) for role, member in roster.members.items()]
+    wrong = [row for row in rows if row.state != "ok"]
+    yield from wrong
+    if not wrong:
         first = min(roster.members.values(), key=lambda member: member.expires)
         until = f"{first.expires:%Y-%m-%d} ({first.name})"
-        yield Finding("certificates", "ok", f"all {len(roster.members)} are valid, the first until {until}")
+        yield Finding("certificates", "ok", f"all {len(rows)} are valid, the first until {until}")
 
 
 def _own_port(address: tuple[str, int]) -> Finding:

@@ -12,6 +12,7 @@ from orchestrator.cli.compare import compare
 from orchestrator.cli.consortium import consortium_app
 from orchestrator.cli.data import data_app
 from orchestrator.cli.doctor import doctor
+from orchestrator.cli.flower import flower_app
 from orchestrator.cli.identity import identity_app
 from orchestrator.cli.ledger import ledger
 from orchestrator.cli.mpspdz import mpc
@@ -36,3 +37,4 @@ for command in (
 app.add_typer(data_app, name="data")
 app.add_typer(identity_app, name="identity")
 app.add_typer(consortium_app, name="consortium")
+app.add_typer(flower_app, name="flower")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -54,21 +53,20 @@ def check(
     It fails where a certificate is out of date or one's own key is another one than the roster's.
     """
     from orchestrator.agreement.identity import OwnKey, in_groups
-    from orchestrator.agreement.preflight import EXPIRES_SOON
+    from orchestrator.agreement.preflight import certificate
     from orchestrator.agreement.roster import Roster
 
     roster = Roster.read(file)
-    now = datetime.now(UTC)
+    own = None
+    if identity is not None:
+        key = OwnKey.load(identity)
+        own = roster.role_named(key.name)
+        roster.tls(key, own)
     rows = []
     for role, member in roster.members.items():
-        soon = f"expires soon, on {member.expires:%Y-%m-%d}" if member.expires - now < EXPIRES_SOON else ""
-        fault = member.fault_of_dates(now)
-        state = "fault" if fault else "warning" if soon else "ok"
-        rows.append({"role": role, "name": member.name, "fingerprint": member.fingerprint, "state": state,
-                     "detail": fault or soon or f"until {member.expires:%Y-%m-%d}"})  # fmt: skip
-    if identity is not None:
-        own = OwnKey.load(identity)
-        roster.tls(own, roster.role_named(own.name))
+        found = certificate(role, member)
+        rows.append({"role": role, "name": member.name, "own": role == own, "fingerprint": member.fingerprint,
+                     "state": found.state, "detail": found.detail})  # fmt: skip
     hosts = [member.address[0] for member in roster.aggregators if member.address]
     shared = ""
     if len(set(hosts)) < len(hosts):
@@ -79,7 +77,8 @@ def check(
                     "warning": shared})  # fmt: skip
     else:
         for row in rows:
-            say(f"{row['role']}: {row['name']}, {row['state']}: {row['detail']}\n  {row['fingerprint']}")
+            whose = ", the key of this participant" if row["own"] else ""
+            say(f"{row['role']}: {row['name']}, {row['state']}: {row['detail']}{whose}\n  {row['fingerprint']}")
         if shared:
             say(f"warning: {shared}")
         say(f"digest of the roster {roster.name}, the same for all participants:\n  {in_groups(roster.digest)}")

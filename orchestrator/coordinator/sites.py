@@ -20,7 +20,7 @@ from orchestrator.client.interface import Decoder, Encoder
 from orchestrator.client.sealing import SealingEncoder
 from orchestrator.client.summands import Statistic, Summand, TablesOf
 from orchestrator.config import Config
-from orchestrator.coordinator.client_pool import Trained
+from orchestrator.coordinator.simulated_clients import Trained
 from orchestrator.coordinator.site_transport import SiteTransport
 from orchestrator.errors import (
     ConfigError,

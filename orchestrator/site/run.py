@@ -215,7 +215,7 @@ class SiteRun:
         """Do it; returns what was ready before it was done. Args: take: what is done with its result."""
         outbox = _Outbox()
         try:
-            result = order.carry_out(self._clients, outbox)  # type: ignore[arg-type]
+            result = order.carry_out(self._clients, outbox)
         except (BusyError, RunError) as error:  # whose text says what was spent in other runs
             raise ConsentError("its ledger has no room for this, or cannot be written") from error
         if take is not None:

@@ -123,9 +123,9 @@ def test_three_sites_train_the_model_of_the_simulation_and_one_that_is_killed_co
         hospitals.roster, LocalSites({name: own.socket for name, own in processes.items()}), config
     ) as sites:
         assert sites.hello() == (Sizes(0, 5, 2, 2, 3), {}) and sites.begin(engine.encoder) == {}
-        for round, missing, aggregation, model in play(sites, engine, config, model, (1, 2, 3)):  # noqa: B007
+        for round, missing, aggregation, trained in play(sites, engine, config, model, (1, 2, 3)):  # noqa: B007
             assert not missing and not aggregation.left_out
-    assert np.abs(model - simulated(hospitals, config, tmp_path)).max() < BOUND
+    assert np.abs(trained - simulated(hospitals, config, tmp_path)).max() < BOUND
     engine = started(config)  # another session of the run, in which a worker dies
     model = start_model(hospitals, config)
 
