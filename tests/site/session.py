@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from orchestrator.agreement.from_settings import plan_of
-from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.client.sealing import SealingEncoder
 from orchestrator.secure_sum import Sizes
 from orchestrator.site.messages import Train, Upload
@@ -52,13 +51,7 @@ class Session:
         return self.plan.vectors.decode_update(halves[0] + halves[1]), signed
 
 
-def sum_offer(session, described, plan=None, **changed):
-    terms = replace(
-        session.terms,
-        plan=plan or sum_plan(described, 3, session.plan),
-        length=described.length(Sizes(0, 5, 2, 2, 3)),
-        sum=described.name,
-        **changed,
-    )
+def sum_offer(session, described, **changed):
+    fields = {"length": described.length(Sizes(0, 5, 2, 2, 3)), "sum": described.name, **changed}
     keys = (session.keypairs[0].public_key, session.keypairs[1].public_key)
-    return session.hospitals.offer(terms, run=b"q" * 16, keys=keys)
+    return session.hospitals.offer(replace(session.terms, **fields), run=b"q" * 16, keys=keys)

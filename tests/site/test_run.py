@@ -258,10 +258,11 @@ def test_a_sum_that_the_run_has_not_is_refused(hospitals, tmp_path):
     session = Session(hospitals, settings("method={name: privfairfl, local_epochs: 1}"))
     worker = hospitals.worker(tmp_path)
     [described] = session.config.method.statistics()
-    plan = sum_plan(described, 3, session.plan)
+    lie = replace(session.plan, min_cohort=1)
     for offer, text in (
         (sum_offer(session, replace(described, name="ages")), "the run has no sum 'ages'"),
-        (sum_offer(session, described, plan=replace(plan, min_cohort=1)), "has min_cohort = 1"),
+        (sum_offer(session, described, plan=lie), "is another run's, or on other terms"),
+        (sum_offer(session, described, length=5), "the sum 'cells' has 5 numbers, expected 4"),
         (sum_offer(session, described, run="cd" * 16), "is another run's"),
         (session.offer, "the run has no sum ''"),
     ):
