@@ -19,6 +19,7 @@ from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.engine import Engine
 from orchestrator.coordinator.factory import create_engine, create_sum_engine
 from orchestrator.coordinator.inputs import Inputs
+from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.simulated_clients import SimulatedClients
 from orchestrator.coordinator.sites import RemoteSites
 from orchestrator.evaluation.rounds import RoundEvaluation, Tables, round_evaluation
@@ -56,11 +57,11 @@ class Population(ABC):
         """Whoever asks the clients. Args: config: what clients are told of the settings."""
 
     @abstractmethod
-    def engine(self, config: Config, run: str, length: int) -> Engine:
-        """Of the rounds; not started. Args: run: its number, hexadecimal; length: of an update."""
+    def engine(self, config: Config, folder: RunFolder, length: int) -> Engine:
+        """Of the rounds; not started. Args: folder: the run's, which has its number; length: of an update."""
 
     @abstractmethod
-    def sum_engine(self, config: Config, run: str, name: str, length: int, plan: RoundPlan) -> Engine:
+    def sum_engine(self, config: Config, folder: RunFolder, name: str, length: int, plan: RoundPlan) -> Engine:
         """Of a sum beside the rounds. Args: plan: of the sum."""
 
     def begin(self, hosts: Hosts, engine: Engine) -> list[str]:
@@ -116,10 +117,10 @@ class Simulated(Population):
     def hosts(self, config: Config, account: Account) -> SimulatedClients:
         return (self._host or ClientPool)(self._clients, config, account=account)
 
-    def engine(self, config: Config, run: str, length: int) -> Engine:
+    def engine(self, config: Config, folder: RunFolder, length: int) -> Engine:
         return create_engine(config)
 
-    def sum_engine(self, config: Config, run: str, name: str, length: int, plan: RoundPlan) -> Engine:
+    def sum_engine(self, config: Config, folder: RunFolder, name: str, length: int, plan: RoundPlan) -> Engine:
         return create_sum_engine(plan, config.engine)
 
     def evaluation(

@@ -122,13 +122,13 @@ def train(
         personal = METHODS[config.method.name].personal
         if _goes_on(config, budget, checkpoint.round + 1) or (personal and not folder.has_models):
             folder.drop_results()
-            sizes, private, run = population.sizes, clients_config(config, seed), folder.number
-            sum_engine = partial(population.sum_engine, config, run)
+            sizes, private = population.sizes, clients_config(config, seed)
+            sum_engine = partial(population.sum_engine, config, folder)
             with ExitStack() as held:
                 account = Account(plan.privacy, "" if budget is None else budget.run, secrets.token_hex(8))
                 pool = population.hosts(private, account)
                 held.callback(pool.close)
-                engine = held.enter_context(engine or population.engine(config, run, len(start)))
+                engine = held.enter_context(engine or population.engine(config, folder, len(start)))
                 tables = _tables(config, plan, sizes, pool, sum_engine)
                 sums = _sums_of_cohorts(config, plan, sizes, sum_engine)
                 for summation in (*sums, *([] if tables is None else [tables])):
