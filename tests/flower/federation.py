@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -87,7 +88,7 @@ class Federation:
     def start(self, name: str, *command: str, **environment: str) -> None:
         with open(self.folder / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
-                command, stdout=log, stderr=log, env={**self._environment, **environment}, start_new_session=True
+                command, stdout=log, stderr=log, env={**self._environment, **environment}
             )
 
     def call(self, *command: str, timeout_sec: float = _PATIENCE_SEC) -> str:
@@ -104,10 +105,11 @@ class Federation:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def kill(self, name: str) -> None:
-        """End a process and those that it has started in its session."""
+        """End a process and all that it has started, in whatever sessions."""
         process = self.processes.pop(name)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, 9)
+        for pid in [*_descendants(process.pid), process.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait()
 
     def __enter__(self) -> Federation:
@@ -129,6 +131,7 @@ class Federation:
             "FLWR_HOME": str(self.folder / "home"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "RAY_raylet_start_wait_time_s": "300",  # its start is slow on a busy machine
         }
 
 
@@ -156,6 +159,18 @@ def _serve(listening: socket.socket) -> None:
         with connection, connection.makefile("rwb") as stream:
             head = stream.read(4)
             stream.write(head + stream.read(int.from_bytes(head, "little")))
+
+
+def _descendants(pid: int) -> list[int]:
+    """Those of Linux's processes that a process has started, or they in turn."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found[1:]
 
 
 def free_port() -> int:
