@@ -10,7 +10,7 @@ What leaves here is one line for both ends, made of what is public and of the si
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -170,9 +170,8 @@ class Consent:
 
     def _judged_sum(self, data: bytes, run: Agreed) -> AgreedSum:
         offer, terms = self._signed(data)
-        own = run.terms
-        if (terms.run, terms.settings, terms.rounds, terms.seed) != (own.run, own.settings, own.rounds, own.seed):
-            raise ConsentError(f"the sum '{terms.sum}' is another run's, or of other settings")
+        if replace(terms, sum="", length=run.terms.length) != run.terms:
+            raise ConsentError(f"the sum '{terms.sum}' is another run's, or on other terms")
         config = run.config
         found = [described for described in config.method.statistics() if described.name == terms.sum]
         if config.evaluation.tables == "summed" and terms.sum == EVALUATION:
@@ -183,7 +182,8 @@ class Consent:
             plan = sum_plan(found[0], config.clients.count, run.plan)
         except ConfigError as error:
             raise ConsentError(str(error)) from None
-        _compare(terms, plan, self._length_of(found[0]))
+        if terms.length != (length := self._length_of(found[0])):
+            raise ConsentError(f"the sum '{terms.sum}' has {terms.length} numbers, expected {length}")
         return AgreedSum(offer, terms, config, plan, found[0])
 
     def _signed(self, data: bytes) -> tuple[Offer, RunTerms]:

@@ -37,12 +37,10 @@ from orchestrator.site.messages import (
     Upload,
     one_line,
 )
+from orchestrator.wire.envelope import UPLOAD
 from orchestrator.wire.records import LARGEST
 
-__all__ = ["UPLOAD", "SiteRun", "told"]
-
-UPLOAD = b"safegnn upload 1"
-"""The purpose of a client's signature."""
+__all__ = ["SiteRun", "told"]
 
 
 class _Own(Sequence[Graph]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import json
-import socket
 import threading
 import urllib.request
 from contextlib import closing
@@ -16,9 +15,7 @@ import pytest
 
 from orchestrator.aggregator.log import Told
 from orchestrator.aggregator.service import Service
-from orchestrator.agreement.aggregator_file import AggregatorFile, Timeouts
 from orchestrator.agreement.from_settings import plan_of
-from orchestrator.agreement.policy import Policy
 from orchestrator.agreement.terms import RunTerms
 from orchestrator.config import load_config
 from orchestrator.coordinator.audit import float64_aggregate
@@ -31,20 +28,11 @@ from orchestrator.transport.door import connect
 from orchestrator.wire.envelope import UPLOAD
 from orchestrator.wire.message import Place
 from orchestrator.wire.orders import Aggregate, Prepare, Propose, Settle
+from tests.aggregator.services import Threads, free_ports
 from tests.agreement.participants import make_consortium
 
 MODEL = np.linspace(-1, 1, 30)
 SITES = ("north", "south")
-TIMEOUTS = Timeouts(startup_sec=20.0, silence_sec=20.0)
-
-
-def free_ports(count):
-    """Of this host, which nobody has now."""
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in taken]
-    for each in taken:
-        each.close()
-    return ports
 
 
 def config_of(*settings):
@@ -59,33 +47,14 @@ def config_of(*settings):
     return load_config(overrides=[*usual, *settings])
 
 
-class Running:
+class Running(Threads):
     """Both services, and what it takes to be their coordinator."""
 
     def __init__(self, folder, **policy):
         ports = free_ports(4)
         self.consortium = make_consortium(folder, ports[:2])
-        policy = Policy(**{"noise_multiplier": 0.0, "largest_epsilon": None, "min_cohort": 1, **policy})
-        self.logs = [io.StringIO(), io.StringIO()]
-        self.services, self.threads = [], []
-        for index, name in enumerate(("uni-x", "uni-y")):
-            file = AggregatorFile(
-                identity=folder / name,
-                roster=self.consortium.file,
-                listen=f"127.0.0.1:{ports[index]}",
-                status=f"127.0.0.1:{ports[2 + index]}",
-                policy=policy,
-                timeouts=TIMEOUTS,
-                most_runs=2,
-            )
-            own, roster = self.consortium.keys[name], self.consortium.roster
-            service = Service(file, own, roster, Told(self.logs[index]), version="0")
-            listening = threading.Event()
-            thread = threading.Thread(target=service.run, args=(lambda port, event=listening: event.set(),))
-            thread.start()
-            assert listening.wait(20.0)
-            self.services.append(service)
-            self.threads.append(thread)
+        keys = [self.consortium.keys[name] for name in ("uni-x", "uni-y")]
+        super().__init__(self.consortium.roster, keys, folder, ports[2:], **policy)
 
     def terms(self, config, **others):
         digest = self.consortium.roster.digest
@@ -103,23 +72,6 @@ class Running:
         update = LocalUpdate(delta, float(np.linalg.norm(delta)), {})
         sealing = replace(engine.encoder, sign=signer or self.signer(client))
         return sealing(update, Place(number, client, client))
-
-    def events(self, index):
-        return [json.loads(line) for line in self.logs[index].getvalue().splitlines()]
-
-    def settle(self):
-        """Until all sessions have ended, whose coordinators have hung up."""
-        for service in self.services:
-            for session in list(service._sessions.values()):
-                session.thread.join(20.0)
-            assert not service._sessions
-
-    def close(self):
-        for service in self.services:
-            service.stop()
-        for thread in self.threads:
-            thread.join(60.0)
-            assert not thread.is_alive()
 
 
 @pytest.fixture(scope="module")
@@ -293,10 +245,10 @@ def test_a_coordinator_that_hangs_up_ends_its_session_alone_and_leaves_nothing(r
 
 def test_one_run_too_many_is_refused_and_strangers_come_nowhere(running):
     identity, address = running.consortium.identity("hub"), running.consortium.roster.aggregators[0].address
-    channels = [connect(address, identity, bytes([k] * 16), "server 0", Position(), 20.0) for k in (1, 2)]
+    channels = [connect(address, identity, bytes([k] * 16), "server 0", Position(), 20.0) for k in (1, 2, 3, 6)]
     try:
-        with pytest.raises(DisagreementError, match=r"asks for a run more than most_runs = 2"):
-            connect(address, identity, bytes([3] * 16), "server 0", Position(), 20.0)
+        with pytest.raises(DisagreementError, match=r"asks for a run more than most_runs = 4"):
+            connect(address, identity, bytes([7] * 16), "server 0", Position(), 20.0)
         with pytest.raises(DisagreementError, match=r"opens a session that is there already"):
             connect(address, identity, bytes([1] * 16), "server 0", Position(), 20.0)
     finally:

@@ -93,12 +93,12 @@ class Hospitals:
         return Offer(run, data, (first, second), (signatures[0], signatures[1]))
 
 
-def make_hospitals(folder: Path) -> Hospitals:
+def make_hospitals(folder: Path, ports: tuple[int, int] = (7700, 7701)) -> Hospitals:
     """Parts of a synthetic graph, written as each hospital's own files."""
     names = ("uni-x", "uni-y", "hub", *NAMES)
     (folder / "keys").mkdir()
     keys = {name: OwnKey.create(folder / "keys" / name, name) for name in names}
-    places = {"uni-x": ("127.0.0.1", 7700), "uni-y": ("127.0.0.1", 7701)}
+    places = {"uni-x": ("127.0.0.1", ports[0]), "uni-y": ("127.0.0.1", ports[1])}
     x, y, hub, *sites = (Member(name, keys[name].certificate, places.get(name)) for name in names)
     roster = Roster("trial", (x, y), hub, tuple(sites))
     (folder / "consortium.yaml").write_text(roster.to_yaml())

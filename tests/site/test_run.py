@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from orchestrator.agreement.evaluation_sum import counts_layout, summed_tables
-from orchestrator.agreement.from_settings import plan_of
 from orchestrator.agreement.identity import verify
 from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.client.ledger import read_ledger
@@ -29,45 +28,13 @@ from orchestrator.site.messages import (
     Failed,
     HearTotal,
     Refused,
-    Train,
     Upload,
     parse_reply,
 )
-from orchestrator.wire.envelope import Keypair
-from orchestrator.wire.message import Place
-from orchestrator.wire.upload import SIGNATURE_BYTES, Layout, unpack_upload
 from tests.site.hospitals import NOISE, RUN, settings
+from tests.site.session import Session, sum_offer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-class Session:
-    """What a coordinator has in hand: the servers' private keys too, to look into what it carries."""
-
-    def __init__(self, hospitals, config, run=b"r" * 16, **changed):
-        self.hospitals, self.config, self.plan = hospitals, config, plan_of(config)
-        self.keypairs = (Keypair(), Keypair())
-        self.terms = hospitals.terms(config, **changed)
-        keys = (self.keypairs[0].public_key, self.keypairs[1].public_key)
-        self.offer = hospitals.offer(self.terms, run=run, keys=keys)
-        self.model = np.linspace(-0.1, 0.1, self.terms.length)
-
-    def train(self, round, **changed):
-        fields = {"slot": 0, "cohort": 3, "clip_norm": self.plan.clip_norm, "model": self.model.astype("<f8").tobytes()}
-        return Train(self.offer.to_bytes(), round, **{**fields, **changed})
-
-    def update(self, reply, round, client=0, slot=0):
-        """The plaintext of an upload, float64 (d,), and both messages with their signatures."""
-        assert isinstance(reply, Upload), reply
-        parameters = self.plan.parameters_of(3, self.plan.clip_norm)
-        layout = Layout.of_round(parameters, self.plan.program, len(self.model), False)
-        halves, signed = [], []
-        for server in (0, 1):
-            message = self.keypairs[server].open(reply.envelopes[server])
-            signed.append((message[:-SIGNATURE_BYTES], message[-SIGNATURE_BYTES:]))
-            header = Place(round, slot, client).header(self.offer.run, server)
-            halves.append(unpack_upload(signed[-1][0], header, layout).update.share)
-        return self.plan.vectors.decode_update(halves[0] + halves[1]), signed
 
 
 def asked(worker, message):
@@ -267,18 +234,6 @@ def test_a_malformed_request_gets_one_line(worker, session, data):
 # Sums, totals, evaluation, personal models
 
 
-def sum_offer(session, described, plan=None, **changed):
-    terms = replace(
-        session.terms,
-        plan=plan or sum_plan(described, 3, session.plan),
-        length=described.length(Sizes(0, 5, 2, 2, 3)),
-        sum=described.name,
-        **changed,
-    )
-    keys = (session.keypairs[0].public_key, session.keypairs[1].public_key)
-    return session.hospitals.offer(terms, run=b"q" * 16, keys=keys)
-
-
 def contribute(session, offer, **changed):
     fields = {"round": 1, "slot": 0, "cohort": 3, "model": b""}
     return Contribute(session.offer.to_bytes(), offer.to_bytes(), **{**fields, **changed})
@@ -303,10 +258,11 @@ def test_a_sum_that_the_run_has_not_is_refused(hospitals, tmp_path):
     session = Session(hospitals, settings("method={name: privfairfl, local_epochs: 1}"))
     worker = hospitals.worker(tmp_path)
     [described] = session.config.method.statistics()
-    plan = sum_plan(described, 3, session.plan)
+    lie = replace(session.plan, min_cohort=1)
     for offer, text in (
         (sum_offer(session, replace(described, name="ages")), "the run has no sum 'ages'"),
-        (sum_offer(session, described, plan=replace(plan, min_cohort=1)), "has min_cohort = 1"),
+        (sum_offer(session, described, plan=lie), "is another run's, or on other terms"),
+        (sum_offer(session, described, length=5), "the sum 'cells' has 5 numbers, expected 4"),
         (sum_offer(session, described, run="cd" * 16), "is another run's"),
         (session.offer, "the run has no sum ''"),
     ):

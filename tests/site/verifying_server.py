@@ -9,7 +9,7 @@ from orchestrator.agreement.identity import verify
 from orchestrator.agreement.roster import Roster
 from orchestrator.server.embedded import EmbeddedServer
 from orchestrator.server.main import main
-from orchestrator.site.run import UPLOAD
+from orchestrator.wire.envelope import UPLOAD
 
 
 class VerifyingServer(EmbeddedServer):
