@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -19,6 +19,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from orchestrator.site import framing
 
 ROOT = Path(__file__).parent.parent.parent
 SECRET = b"the site's own, 32 bytes or more"
@@ -136,12 +138,12 @@ class Federation:
 
 
 @contextmanager
-def echo(path: Path) -> Iterator[None]:
-    """A worker that answers every request with the request, in this process, by the protocol of a site's socket."""
+def worker(path: Path, answer: Callable[[bytes], bytes] = lambda request: request) -> Iterator[None]:
+    """A site's worker in a thread of this process, at its socket; by default it says what it is asked."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
-        thread = threading.Thread(target=_serve, args=(listening,), daemon=True)
+        thread = threading.Thread(target=_serve, args=(listening, answer), daemon=True)
         thread.start()
         try:
             yield
@@ -150,15 +152,15 @@ def echo(path: Path) -> Iterator[None]:
             thread.join()
 
 
-def _serve(listening: socket.socket) -> None:
+def _serve(listening: socket.socket, answer: Callable[[bytes], bytes]) -> None:
     while True:
         try:
             connection, _ = listening.accept()
         except OSError:
             return
-        with connection, connection.makefile("rwb") as stream:
-            head = stream.read(4)
-            stream.write(head + stream.read(int.from_bytes(head, "little")))
+        with connection:
+            deadline = time.monotonic() + _PATIENCE_SEC
+            framing.send(connection, answer(framing.receive(connection, deadline)), deadline)
 
 
 def _descendants(pid: int) -> list[int]:

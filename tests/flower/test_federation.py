@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs safegnn[flower]")
 
-from tests.flower.federation import Federation, echo
+from tests.flower.federation import Federation, worker
 
 SERVER = """
 import json
@@ -82,7 +82,7 @@ def test_requests_reach_workers_through_authenticated_nodes(tmp_path, app):
             federation.register(site)
             federation.start_node(site, resident=site != "c", SHIPPED=str(tmp_path / f"shipped {site}"))
             if site != "b":
-                held.enter_context(echo(federation.socket(site)))
+                held.enter_context(worker(federation.socket(site)))
         result = tmp_path / "result.json"
 
         printed = federation.run(app, f"result='{result}'", timeout_sec=100)
