@@ -24,7 +24,7 @@ from orchestrator.site import framing
 
 ROOT = Path(__file__).parent.parent.parent
 SECRET = b"the site's own, 32 bytes or more"
-_PATIENCE_SEC = 60
+_PATIENCE_SEC = 120
 
 
 class Federation:

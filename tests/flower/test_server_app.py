@@ -103,7 +103,7 @@ def test_only_the_rosters_coordinator_runs(hospitals, told, tmp_path):
         coordinate({**told, "coordinator": str(own_file(hospitals, "clinic-a", tmp_path))}, post)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_flower_run_trains_with_sites_behind_supernodes(hospitals, config, told, tmp_path):
     """Everything but the sites' workers and the aggregators is a process of its own."""
     write_app(tmp_path / "app")
@@ -116,7 +116,7 @@ def test_flower_run_trains_with_sites_behind_supernodes(hospitals, config, told,
             federation.start_node(name, resident=True)
         run_config = " ".join(f"{key}='{value}'" for key, value in {**told, "folder": "over-flower"}.items())
 
-        printed = federation.run(tmp_path / "app", run_config, timeout_sec=250)
+        printed = federation.run(tmp_path / "app", run_config, timeout_sec=500)
 
     assert "round 2 of 2: 3 sites" in printed
     model = RunFolder.open(config.run.dir / "over-flower")[0].load().parameters

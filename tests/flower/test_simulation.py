@@ -117,7 +117,7 @@ def test_there_must_be_nodes(tiny, tmp_path):
         GridClients(4, config, config, ActorPost(0))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_flower_run_on_ray_leaves_the_models_of_train(tiny, tmp_path):
     pytest.importorskip("ray", reason="needs safegnn[simulation]")
     config = tiny(tmp_path, "engine.name=embedded", "federation.rounds=1", "privacy.clip_norm=0.5")
@@ -129,7 +129,7 @@ def test_flower_run_on_ray_leaves_the_models_of_train(tiny, tmp_path):
         federation.start_link("--simulation")
         told = f"config='{tmp_path / 'settings.yaml'}' folder='ray'"
         resources = "num-supernodes=3 client-resources-num-cpus=1"
-        printed = federation.run(tmp_path / "app", told, "--federation-config", resources, timeout_sec=250)
+        printed = federation.run(tmp_path / "app", told, "--federation-config", resources, timeout_sec=500)
 
     assert (tmp_path / "ray").exists(), printed
     model = RunFolder.open(tmp_path / "ray")[0].load().parameters
