@@ -7,7 +7,7 @@ clients, whose servers aggregate, what can be evaluated, and what a model is sav
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,26 +84,12 @@ class Population(ABC):
 
 
 class Simulated(Population):
-    """Clients that are cut out of a graph, hosted by processes of this machine unless said otherwise."""
+    """Clients that are cut out of a graph, hosted by processes of this machine."""
 
     simulated = True
 
-    def __init__(
-        self,
-        config: Config,
-        graph: Graph | None = None,
-        clients: Sequence[Graph] | None = None,
-        host: Callable[..., SimulatedClients] | None = None,
-    ) -> None:
-        """
-        Args:
-            graph, clients: instead of what the settings name.
-            host: what hosts the clients in place of `ClientPool`, called as that is.
-
-        Raises:
-            SafeGNNError: data are not there.
-        """
-        self._host = host
+    def __init__(self, config: Config, graph: Graph | None = None, clients: Sequence[Graph] | None = None) -> None:
+        """Args: graph, clients: instead of what the settings name. Raises SafeGNNError where data are not there."""
         self._graph = graph or load_graph(config.data, config.seed)
         self._clients = clients or client_graphs(self._graph, config.clients, config.seed)
         graph = self._graph
@@ -115,7 +101,7 @@ class Simulated(Population):
         return Inputs.of(config, self._graph, self._clients, self.network)
 
     def hosts(self, config: Config, account: Account) -> SimulatedClients:
-        return (self._host or ClientPool)(self._clients, config, account=account)
+        return ClientPool(self._clients, config, account=account)
 
     def engine(self, config: Config, folder: RunFolder, length: int) -> Engine:
         return create_engine(config)

@@ -28,7 +28,7 @@ from orchestrator.coordinator.population import Hosts, Population, Simulated
 from orchestrator.coordinator.preparation import SumEngine, prepare_clients
 from orchestrator.coordinator.round_result import RoundResult, reason_of
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
-from orchestrator.coordinator.simulated_clients import SimulatedClients, Trained
+from orchestrator.coordinator.simulated_clients import Trained
 from orchestrator.coordinator.sums import Summation, SummedTables
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.evaluation.rounds import RoundEvaluation
@@ -66,7 +66,6 @@ def train(
     graph: Graph | None = None,
     clients: Sequence[Graph] | None = None,
     engine: Engine | None = None,
-    host: Callable[..., SimulatedClients] | None = None,
     population: Population | None = None,
 ) -> np.ndarray:
     """Run the configured rounds, or as many as the privacy budget allows; returns the final model, float64 (d,).
@@ -83,7 +82,6 @@ def train(
         announce: called with what goes on before the first round, where that takes time, and with what a user should
             know before it.
         graph, clients, engine: instead of what the configuration names, for callers that have them already.
-        host: what hosts the clients, in place of this machine's processes; called as `ClientPool`.
         population: instead of clients that are cut out of a graph.
 
     Raises:
@@ -99,7 +97,7 @@ def train(
     with folder.lock:
         if folder.begun and not resume:
             raise RunError(f"{folder.path}: holds rounds of a run already; resume it, or take another folder")
-        population = population or Simulated(config, graph, clients, host)
+        population = population or Simulated(config, graph, clients)
         network = population.network
         if differing := folder.settle(population.inputs(config)):
             announce(f"not as when the run began: {'; '.join(differing)}")
