@@ -53,6 +53,7 @@ from orchestrator.site.messages import (
 
 __all__ = ["RemoteSites"]
 
+
 class RemoteSites:
     """All sites of a roster. A context manager.
 
