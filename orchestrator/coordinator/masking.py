@@ -39,10 +39,10 @@ def refuse_unmaskable(config: Config, plan: RoundPlan) -> None:
     if own and plan.clip_norm is not None:
         cohort = plan.rule.cohort
         most = plan.clip_norm * cohort + 10 * plan.terms.client_stddev * math.sqrt(cohort)
-        if most >= plan.vectors.limit / 2:
+        if most >= plan.vectors.limit:
             raise ConfigError(
-                f"engine.name = masking: the sum of {cohort} updates and their noise may reach {most:.4g}, beyond half "
-                f"of 2^sharing.integer_bits = {plan.vectors.limit:.0f}: raise sharing.integer_bits (and lower "
+                f"engine.name = masking: the sum of {cohort} updates and their noise may reach {most:.4g}, beyond "
+                f"2^sharing.integer_bits = {plan.vectors.limit:.0f}: raise sharing.integer_bits (and lower "
                 "sharing.update_bits by as much), or lower privacy.clip_norm"
             )
     if config.method.statistics() or config.evaluation.tables == "summed":
