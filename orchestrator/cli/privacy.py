@@ -63,7 +63,8 @@ def account(
     from orchestrator.privacy import statement
     from orchestrator.privacy.plan import PrivacyPlan
 
-    numbers = (sampler, clients, cohort, rounds, noise_multiplier, target_epsilon, delta, accountant, noise, honest_clients)
+    sizes = (sampler, clients, cohort, rounds, honest_clients)
+    numbers = (*sizes, noise_multiplier, target_epsilon, delta, accountant, noise)
     if preset or config or set_:
         if any(number is not None for number in numbers):
             raise ConfigError(

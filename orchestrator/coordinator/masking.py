@@ -57,8 +57,9 @@ class MaskingEngine(Engine):
 
     A client whose upload does not come has dropped out after it shared its seeds; the round costs what that costs. More
     than two thirds must be left. Where clients add noise they clip their updates themselves, and what is added up is
-    noisy already: docs/privacy.md, (14). `RoundCost`: online seconds are the slowest client's and the server's, as if clients
-    computed beside each other and a network took no time; the server's bytes are those that it sends to all clients.
+    noisy already: docs/privacy.md, (14). `RoundCost`: online seconds are the slowest client's and the server's, as if
+    clients computed beside each other and a network took no time; the server's bytes are those that it sends to all
+    clients.
     """
 
     def __init__(self, plan: RoundPlan) -> None:

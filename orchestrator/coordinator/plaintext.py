@@ -25,9 +25,9 @@ __all__ = ["PlaintextEngine"]
 class PlaintextEngine(Engine):
     """Everything in this process, nothing protected.
 
-    The noise has the variance of both servers' together, or of all clients' that take part. It is drawn in floating point, thirty times faster than exact
-    noise and for no other purpose than to see what such noise does: nothing is claimed for it. Where shares are
-    simulated the servers' dither is too; elsewhere the released model is the exact one.
+    The noise has the variance of both servers' together, or of all clients' that take part. It is drawn in floating
+    point, thirty times faster than exact noise and for no other purpose than to see what such noise does: nothing is
+    claimed for it. Where shares are simulated the servers' dither is too; elsewhere the released model is the exact one.
     """
 
     def __init__(self, plan: RoundPlan) -> None:

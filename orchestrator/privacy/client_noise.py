@@ -1,4 +1,4 @@
-"""Noise that clients add, each a part: the distributed discrete Gaussian of Kairouz, Liu and Steinke (arXiv:2102.06387).
+"""Noise that clients add, each a part: the distributed discrete Gaussian (Kairouz, Liu, Steinke, arXiv:2102.06387).
 
 Every client of a round adds exact discrete Gaussian noise of standard deviation sigma Delta / sqrt(h) to what it
 shares; h, `honest`, is the least number of clients of a released round whose noise nobody else knows. Theirs together

@@ -245,7 +245,8 @@ class PrivacyPlan:
         most = self.cohort if self.sampler != "poisson" else min(self.clients, 2 * self.cohort + 100)
         each = 1 + sum(noisy.of_cohort for noisy in self.sums)
         off = math.expm1(min(rounds * self.mismatch, 1.0))
-        return _WRONG * _TRUNCATIONS * (rounds * each * (most + 1) + sums * (self.clients + 1)) + rounds * self.lies + off
+        truncations = _TRUNCATIONS * (rounds * each * (most + 1) + sums * (self.clients + 1))
+        return _WRONG * truncations + rounds * self.lies + off
 
     def stated(self, accountant: Accountant, rounds: int, sums: int = 0) -> float:
         """Epsilon at `delta` of what was composed, as servers compute it: also if a truncation on shares goes wrong.
