@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from orchestrator.errors import ConfigError, RunError
 
-__all__ = ["private", "read_arrays", "write_atomically", "write_new_folder"]
+__all__ = ["private", "read_arrays", "write_atomically", "write_new_file", "write_new_folder"]
 
 
 def private(path: str | Path, flags: int) -> int:
@@ -21,20 +22,35 @@ def private(path: str | Path, flags: int) -> int:
 
 
 def write_new_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Make a folder of mode 0700 with files of mode 0600: for nobody else to read from the first byte on.
+    """Make a folder of mode 0700 with files of mode 0600.
 
     Raises:
         ConfigError: it exists, or cannot be written. Nothing is overwritten.
     """
-    try:
+    with _new(folder):
         folder.mkdir(mode=0o700, parents=True)
-        for name, content in contents.items():
-            with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(content)
+    for name, content in contents.items():
+        write_new_file(folder / name, content)
+
+
+def write_new_file(path: Path, content: bytes) -> None:
+    """Write a file that nobody else can read from its first byte on, which a later chmod would not give.
+
+    Raises:
+        ConfigError: it exists, or cannot be written. Nothing is overwritten.
+    """
+    with _new(path), open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+
+
+@contextmanager
+def _new(path: Path) -> Iterator[None]:
+    try:
+        yield
     except FileExistsError:
-        raise ConfigError(f"{folder} exists already; name a folder that does not, nothing is overwritten") from None
+        raise ConfigError(f"{path} exists already; nothing is overwritten, name another one") from None
     except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written ({error.strerror})") from None
+        raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
@@ -36,6 +36,21 @@ class Section(BaseModel):
             return value.expanduser()
         except RuntimeError:
             raise ValueError(f"{value}: there is no such home folder; write the path out") from None
+
+    def absolute(self, base: Path | None = None) -> Self:
+        """The same with absolute paths, which means the same from whatever directory.
+
+        Args:
+            base: what relative paths begin at; None: the working directory.
+        """
+        base, changed = base or Path.cwd(), dict[str, Any]()
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, Path):
+                changed[name] = base / value
+            elif isinstance(value, Section):
+                changed[name] = value.absolute(base)
+        return self.model_copy(update=changed)
 
     @classmethod
     def inner(cls) -> dict[str, type[Section]]:

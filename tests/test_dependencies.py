@@ -13,6 +13,8 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PACKAGES = ("orchestrator", "mpc_programs")
 ELSEWHERE = {"Compiler"}  # MP-SPDZ's, in whose process the file that imports it runs
+EXTRA = {"flwr": "flower", "httpx": "flower"}
+"""By library that may not be installed, the extra that brings it."""
 
 
 def imported() -> set[str]:
@@ -28,10 +30,21 @@ def imported() -> set[str]:
     return names - set(sys.stdlib_module_names) - set(PACKAGES) - ELSEWHERE
 
 
+def names(requirements: list[str]) -> set[str]:
+    return {_normal(re.match(r"[\w.-]+", requirement)[0]) for requirement in requirements}
+
+
 def test_every_imported_library_is_declared():
-    declared = {_normal(re.match(r"[\w.-]+", requirement)[0]) for requirement in PROJECT["dependencies"]}
+    declared = names(PROJECT["dependencies"])
     providers = metadata.packages_distributions()
-    assert {name: providers[name] for name in imported() if not declared & set(map(_normal, providers[name]))} == {}
+    found = {name: providers[name] for name in imported() - set(EXTRA)}
+    assert {name: by for name, by in found.items() if not declared & set(map(_normal, by))} == {}
+
+
+def test_what_an_extra_brings_is_declared_there_and_imported():
+    for library, extra in EXTRA.items():
+        assert library in names(PROJECT["optional-dependencies"][extra])
+        assert library in imported()
 
 
 def _normal(name: str) -> str:

@@ -41,7 +41,6 @@ PUBLIC = {
     "Demand": ALL,
     "Entry": {"budget", "session", "round", "done"},
     "Evaluate": ALL,
-    "Finding": ALL,
     "Header": ALL,
     "Hear": {"step"},
     "HearTotal": {"name"},
@@ -52,9 +51,11 @@ PUBLIC = {
     "LocalUpdate": set(),
     "MaskedSum": ALL,  # what is released, and its cost
     "Noise": ALL,
+    "Offer": ALL,
     "OpeningDecoder": ALL,
     "Operation": ALL,
     "Member": ALL,
+    "Met": ALL,  # public keys, and channels
     "Party": ALL,
     "PartyCost": ALL,
     "PinnedIdentity": ALL,  # as Identity
@@ -64,6 +65,7 @@ PUBLIC = {
     "Prepared": {"seconds", "bytes"},
     "Checks": ALL,  # of a round: seconds, bytes, exchanges
     "Present": {"parameters", "clients"},
+    "Propose": ALL,
     "Protocol": ALL,  # of MP-SPDZ: how many parties, and options
     "Restore": ALL,
     "Reveal": ALL,
@@ -73,6 +75,7 @@ PUBLIC = {
     "RoundResult": ALL,
     "Save": ALL,
     "ScalarShare": {"scale_bits", "owner"},
+    "RunTerms": ALL,
     "SealingEncoder": ALL,
     "Settle": ALL,
     "Setup": ALL,

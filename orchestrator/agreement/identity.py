@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
@@ -30,6 +31,7 @@ __all__ = [
     "NAME",
     "OwnKey",
     "fault_of_dates",
+    "in_groups",
     "key_of",
     "name_fault",
     "name_of",
@@ -126,6 +128,7 @@ def verify(certificate: bytes, purpose: bytes, message: bytes, signature: bytes)
     return True
 
 
+@lru_cache(maxsize=1 << 14)  # every signature asks for a certificate of the roster again
 def parse(pem: bytes) -> x509.Certificate:
     """The certificate of a participant. Raises ValueError, which says what it is instead; dates are not looked at."""
     if b"PRIVATE KEY" in pem:
@@ -174,7 +177,11 @@ def name_fault(name: str) -> str:
 
 def readable(certificate: x509.Certificate) -> str:
     """SHA-256 of the certificate, in groups that one person reads to another: what `openssl x509 -fingerprint` says."""
-    digits = certificate.fingerprint(hashes.SHA256()).hex()
+    return in_groups(certificate.fingerprint(hashes.SHA256()).hex())
+
+
+def in_groups(digits: str) -> str:
+    """Of four, as one person reads them to another."""
     return " ".join(digits[at : at + 4] for at in range(0, len(digits), 4))
 
 

@@ -72,9 +72,8 @@ class Member:
             raise ConfigError(f"{self.name}: certificate: {error}") from None
         if shown != self.name:
             raise ConfigError(f"{self.name}: certificate: it is {shown}'s, not {self.name}'s")
-        object.__setattr__(
-            self, "certificate", ssl.DER_cert_to_PEM_cert(self.der).encode()
-        )  # without what is around it
+        alone = ssl.DER_cert_to_PEM_cert(self.der).encode()  # without a text around it
+        object.__setattr__(self, "certificate", alone)
 
     @cached_property
     def _parsed(self) -> x509.Certificate:
@@ -303,9 +302,17 @@ class _File(Section):
     sites: tuple[_Site, ...]
 
     def roster(self, folder: Path) -> Roster:
-        first, second = (entry.member(folder) for entry in self.aggregators)
-        sites = tuple(entry.member(folder) for entry in self.sites)
-        return Roster(self.consortium, (first, second), self.coordinator.member(folder), sites)
+        """Raises ConfigError, naming every participant at fault."""
+        members, faults = [], []
+        for entry in (*self.aggregators, self.coordinator, *self.sites):
+            try:
+                members.append(entry.member(folder))
+            except ConfigError as error:
+                faults.append(str(error))
+        if faults:
+            raise ConfigError("; ".join(faults))
+        first, second, coordinator, *sites = members
+        return Roster(self.consortium, (first, second), coordinator, tuple(sites))
 
 
 def _unknown(path: Any) -> str:
@@ -320,10 +327,8 @@ def _read(path: Path, longest: int, whose: str = "") -> bytes:
         with path.open("rb") as file:
             content = file.read(longest + 1)
     except FileNotFoundError:
-        cure = (
-            "get the identity.crt that `safegnn identity new` made there" if whose else "see `safegnn consortium new`"
-        )
-        raise ConfigError(f"{named}: is missing; {cure}") from None
+        cure = ", where the identity.crt that they made belongs" if whose else "; see `safegnn consortium new`"
+        raise ConfigError(f"{named}: is missing{cure}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{named}: cannot be read ({getattr(error, 'strerror', None) or 'no such path'})") from None
     if len(content) > longest:

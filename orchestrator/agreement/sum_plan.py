@@ -14,10 +14,10 @@ from mpc_programs.verification import KAPPA
 from orchestrator.agreement.round_plan import FINEST_NOISE_BITS, HIDING_COHORT, Noise, RoundPlan
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import SCALAR_BITS, VectorFormat
-from orchestrator.privacy.plan import server_stddev
-from orchestrator.secure_sum import SecureSum
+from orchestrator.privacy.plan import NoisySum, server_stddev
+from orchestrator.secure_sum import EVALUATION, SecureSum
 
-__all__ = ["sum_plan"]
+__all__ = ["noisy_sum", "plan_of_sum", "sum_plan"]
 
 _NOISE_ROOM = 20
 """Standard deviations of one server's noise for which the format has room."""
@@ -72,3 +72,21 @@ def sum_plan(described: SecureSum, clients: int, run: RoundPlan) -> RoundPlan:
             "ring's grid; raise it"
         )
     return plan
+
+
+def noisy_sum(name: str, run: RoundPlan) -> NoisySum:
+    """A sum beside a run's rounds as its plan has it. Raises ConfigError for one that the run does not have.
+
+    Tables of counts without noise stand in no plan: nothing is stated of them.
+    """
+    found = {noisy.name: noisy for noisy in run.sums}
+    if name not in found and name != EVALUATION:
+        raise ConfigError(f"the run's plan has no sum '{name}'")
+    return found.get(name, NoisySum(EVALUATION, 0.0))
+
+
+def plan_of_sum(name: str, run: RoundPlan) -> RoundPlan:
+    """The `sum_plan` of a sum beside a run's rounds, for whoever knows the run's plan alone."""
+    noisy = noisy_sum(name, run)
+    described = SecureSum(name, 1.0, lambda sizes: 0, noisy.noise_multiplier, noisy.of_cohort)
+    return sum_plan(described, run.clients, run)

@@ -47,7 +47,7 @@ class RunTerms:
     Attributes:
         consortium: digest of the roster.
         run: what tells the run from others, hexadecimal; the same when it is resumed.
-        plan: of the rounds.
+        plan: of the run's rounds, also where the terms are those of a sum.
         rounds: how many there are.
         length: d, the numbers of a client's update.
         settings: `SECTIONS` of the run's settings, plain values.

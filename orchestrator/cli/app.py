@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import typer
 
+from orchestrator.cli.aggregator import aggregator
 from orchestrator.cli.audit import audit
 from orchestrator.cli.bench import bench
 from orchestrator.cli.certificates import certs
 from orchestrator.cli.compare import compare
+from orchestrator.cli.consortium import consortium_app
 from orchestrator.cli.data import data_app
+from orchestrator.cli.doctor import doctor
+from orchestrator.cli.flower import flower_app
+from orchestrator.cli.identity import identity_app
 from orchestrator.cli.ledger import ledger
-from orchestrator.cli.mpspdz import doctor, mpc
+from orchestrator.cli.mpspdz import mpc
 from orchestrator.cli.predict import predict
 from orchestrator.cli.privacy import account
 from orchestrator.cli.reproduce import reproduce
+from orchestrator.cli.site import site
 from orchestrator.cli.train import train
 
 __all__ = ["app"]
@@ -24,6 +30,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would print local variables, and those hold secrets
     help="Fair and private federated graph neural networks.",
 )
-for command in (train, predict, compare, account, ledger, audit, reproduce, certs, bench, mpc, doctor):
+for command in (
+    train, predict, compare, account, ledger, audit, reproduce, certs, bench, mpc, doctor, aggregator, site
+):  # fmt: skip
     app.command()(command)
 app.add_typer(data_app, name="data")
+app.add_typer(identity_app, name="identity")
+app.add_typer(consortium_app, name="consortium")
+app.add_typer(flower_app, name="flower")

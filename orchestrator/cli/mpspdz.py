@@ -1,19 +1,15 @@
-"""`safegnn mpc` and `safegnn doctor`: what MP-SPDZ needs."""
+"""`safegnn mpc`: the programs that MP-SPDZ runs."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from mpc_programs.programs import PROGRAMS
 from orchestrator.cli.options import (
     DataDir,
     File,
-    Json,
     Overrides,
     Parameters,
     Presets,
@@ -22,11 +18,11 @@ from orchestrator.cli.options import (
     load,
     model_size,
 )
-from orchestrator.cli.printing import print_json, say, tell
+from orchestrator.cli.printing import say, tell
 from orchestrator.errors import ConfigError
 from orchestrator.mpspdz.installation import PROTOCOLS
 
-__all__ = ["doctor", "mpc"]
+__all__ = ["mpc"]
 
 
 def mpc(
@@ -62,26 +58,3 @@ def mpc(
             raise outcome
         else:
             tell(f"{name}, {each}: left out: {outcome}")
-
-
-def doctor(config: File = None, set_: Overrides = None, as_json: Json = False) -> None:
-    """Is everything there that training on MP-SPDZ needs? A row for each thing, and the cure beside what is missing.
-
-    It fails where something cannot work. MP-SPDZ is an option: where nobody asks for it, that it is missing is a
-    warning.
-    """
-    from orchestrator.mpspdz.doctor import examine
-
-    engine = load(None, config, set_).engine
-    findings = examine(engine.mpspdz_home, required=engine.name == "mpspdz")
-    sound = all(row.state != "fault" for row in findings)
-    if as_json:
-        print_json({"ok": sound, "findings": [asdict(row) for row in findings]})
-    else:
-        table = Table("", "", "found", "what to do")
-        colours = {"ok": "green", "warning": "yellow", "fault": "red"}
-        for row in findings:
-            table.add_row(row.what, Text(row.state, style=colours[row.state]), row.detail, row.cure)
-        say(table)
-    if not sound:
-        raise typer.Exit(1)

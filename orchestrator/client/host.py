@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -41,10 +41,12 @@ __all__ = [
     "Hear",
     "HearTotal",
     "Order",
+    "Outbox",
     "Restore",
     "Reveal",
     "Save",
     "Train",
+    "outcome",
     "serve",
     "single_threaded",
     "where",
@@ -113,6 +115,12 @@ class Clients(dict[int, Any]):
         return self._keypairs[client]
 
 
+class Outbox(Protocol):
+    """Where uploads go as they are ready: a process's connection, or what carries them elsewhere."""
+
+    def send(self, obj: Any) -> None: ...
+
+
 class Order(ABC):
     """What the coordinator asks of a process; its members are those of the clients that are concerned.
 
@@ -123,7 +131,7 @@ class Order(ABC):
     uncounted: ClassVar[bool] = False
 
     @abstractmethod
-    def carry_out(self, clients: Clients, connection: Connection) -> Any:
+    def carry_out(self, clients: Clients, connection: Outbox) -> Any:
         """Do it; returns the answer. What is ready earlier goes through the connection, as ("upload", ...)."""
 
 
@@ -133,7 +141,7 @@ class Announce(Order):
 
     round: int
 
-    def carry_out(self, clients: Clients, connection: Connection) -> None:
+    def carry_out(self, clients: Clients, connection: Outbox) -> None:
         """Raises RunError where the ledger has no room for it."""
         if clients.ledger is not None:
             clients.ledger.hear(self.round)
@@ -158,7 +166,7 @@ class Train(Order):
     keyed: bool
     audit: Encoder | None
 
-    def carry_out(self, clients: Clients, connection: Connection) -> None:
+    def carry_out(self, clients: Clients, connection: Outbox) -> None:
         if clients.ledger is not None:
             if self.audit is not None:
                 raise _uncounted()
@@ -203,7 +211,7 @@ class Contribute(Order):
     length: int
     encoder: Encoder
 
-    def carry_out(self, clients: Clients, connection: Connection) -> None:
+    def carry_out(self, clients: Clients, connection: Outbox) -> None:
         if clients.ledger is not None:
             clients.ledger.add(self.round, self.summand.name)
         for slot, c in self.places:
@@ -225,7 +233,7 @@ class HearTotal(Order):
     name: str
     total: np.ndarray = field(repr=False)
 
-    def carry_out(self, clients: Clients, connection: Connection) -> None:
+    def carry_out(self, clients: Clients, connection: Outbox) -> None:
         clients.hear(self.name, self.total)
 
 
@@ -243,7 +251,7 @@ class Deliver(Order):
     decoder: Decoder
     reveal: bool
 
-    def carry_out(self, clients: Clients, connection: Connection) -> dict[int, np.ndarray]:
+    def carry_out(self, clients: Clients, connection: Outbox) -> dict[int, np.ndarray]:
         opened = {}
         for slot, c, answer in self.answers:
             model = self.decoder(answer, clients.keypair(c), Place(self.round, slot, c))
@@ -262,7 +270,7 @@ class Evaluate(Order):
     parameters: np.ndarray
     own: bool
 
-    def carry_out(self, clients: Clients, connection: Connection) -> dict[int, dict[str, Any]]:
+    def carry_out(self, clients: Clients, connection: Outbox) -> dict[int, dict[str, Any]]:
         return {c: clients[c].evaluate(self.parameters, self.own) for c in self.members}
 
 
@@ -274,7 +282,7 @@ class Reveal(Order):
     members: Sequence[int]
     parameters: np.ndarray
 
-    def carry_out(self, clients: Clients, connection: Connection) -> dict[int, np.ndarray | None]:
+    def carry_out(self, clients: Clients, connection: Outbox) -> dict[int, np.ndarray | None]:
         return {c: clients[c].model(self.parameters) for c in self.members}
 
 
@@ -286,7 +294,7 @@ class Ask(Order):
     members: Sequence[int]
     step: int
 
-    def carry_out(self, clients: Clients, connection: Connection) -> dict[int, Mapping[str, np.ndarray]]:
+    def carry_out(self, clients: Clients, connection: Outbox) -> dict[int, Mapping[str, np.ndarray]]:
         return {c: clients[c].ask(self.step) for c in self.members}
 
 
@@ -297,7 +305,7 @@ class Hear(Order):
     step: int
     answers: Mapping[int, np.ndarray | None] = field(repr=False)
 
-    def carry_out(self, clients: Clients, connection: Connection) -> None:
+    def carry_out(self, clients: Clients, connection: Outbox) -> None:
         for c, answer in self.answers.items():
             clients[c].hear(self.step, answer)
 
@@ -309,7 +317,7 @@ class Save(Order):
     members: Sequence[int]
     path: Path
 
-    def carry_out(self, clients: Clients, connection: Connection) -> dict[int, Path]:
+    def carry_out(self, clients: Clients, connection: Outbox) -> dict[int, Path]:
         write_states(self.path, {c: clients[c].state_dict() for c in self.members})
         return dict.fromkeys(self.members, self.path)
 
@@ -320,7 +328,7 @@ class Restore(Order):
 
     files: Mapping[int, Path]
 
-    def carry_out(self, clients: Clients, connection: Connection) -> None:
+    def carry_out(self, clients: Clients, connection: Outbox) -> None:
         """Raises RunError where a file does not hold it."""
         for path in sorted(set(self.files.values())):
             members = [c for c, file in self.files.items() if file == path]
@@ -353,9 +361,7 @@ def serve(
 
             NETWORKS["own"] = own
         clients = Clients(graphs, config, method, account)
-        while (order := _next_order(connection)) is not None and _say(
-            connection, *_outcome(order, clients, connection)
-        ):
+        while (order := _next_order(connection)) is not None and _say(connection, *outcome(order, clients, connection)):
             pass
     except BaseException as error:  # whatever it is, its text stays here
         _say(connection, "failed", where(error))
@@ -369,7 +375,8 @@ def _next_order(connection: Connection) -> Order | None:
         return None
 
 
-def _outcome(order: Order, clients: Clients, connection: Connection) -> tuple[str, Any]:
+def outcome(order: Order, clients: Clients, connection: Outbox) -> tuple[str, Any]:
+    """What becomes of an order: ("done", its answer), ("refused", an error for the user), or ("failed", where)."""
     try:
         if order.uncounted and clients.ledger is not None:
             raise _uncounted()

@@ -6,7 +6,7 @@ What belongs to one method only is in that method's own section, see `orchestrat
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -82,6 +82,11 @@ class DataConfig(Section):
     )
     files: FilesConfig | None = None
     synthetic: SyntheticConfig = SyntheticConfig()
+
+    def absolute(self, base: Path | None = None) -> Self:
+        """Names of files in `dir` stay, which may be given anew."""
+        made = super().absolute(base)
+        return made if self.dir is None else made.model_copy(update={"files": self.files})
 
     @model_validator(mode="after")
     def _files_are_described(self) -> DataConfig:

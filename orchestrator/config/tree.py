@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
@@ -11,7 +10,6 @@ from pydantic import Field, SerializeAsAny, ValidationError, field_validator, mo
 from orchestrator.config.faults import in_one_line
 from orchestrator.config.merging import lay
 from orchestrator.config.method import DEFAULT_METHOD, MethodSettings, settings_class
-from orchestrator.config.own_files import FilesConfig
 from orchestrator.config.sections import (
     ClientsConfig,
     DataConfig,
@@ -157,25 +155,6 @@ class Config(Section):
     def to_yaml(self) -> str:
         """The whole tree as text that `load_config` reads back as the same configuration."""
         return dump(self.model_dump(mode="json"))
-
-    def absolute(self) -> Config:
-        """The same with absolute paths, which means the same from whatever directory."""
-        return _absolute(self, Path.cwd())
-
-
-def _absolute(section: Any, base: Path) -> Any:
-    """A section with its paths absolute, but for names of files in ``data.dir``, which may be given anew."""
-    in_folder = isinstance(section, DataConfig) and section.dir is not None
-    changed: dict[str, Any] = {}
-    for name in type(section).model_fields:
-        value = getattr(section, name)
-        if isinstance(value, FilesConfig) and in_folder:
-            continue
-        if isinstance(value, Path):
-            changed[name] = base / value
-        elif isinstance(value, Section):
-            changed[name] = _absolute(value, base)
-    return section.model_copy(update=changed)
 
 
 def validated(tree: Mapping[str, Any]) -> Config:

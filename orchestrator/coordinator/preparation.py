@@ -18,7 +18,8 @@ from orchestrator.agreement.round_plan import RoundPlan
 from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.client.summands import Answers, Statistic
 from orchestrator.config import Config
-from orchestrator.coordinator.client_pool import ClientPool
+from orchestrator.coordinator.engine import Engine
+from orchestrator.coordinator.population import Hosts
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
 from orchestrator.coordinator.sums import Summation, Total
 from orchestrator.errors import ConfigError, RunError
@@ -26,17 +27,21 @@ from orchestrator.methods import method_class
 from orchestrator.privacy.budget import Budget
 from orchestrator.secure_sum import Sizes
 
-__all__ = ["prepare_clients"]
+__all__ = ["SumEngine", "prepare_clients"]
+
+SumEngine = Callable[[str, int, RoundPlan], Engine]
+"""Makes the engine of a sum from its name, length and plan."""
 
 
 def prepare_clients(
     config: Config,
     plan: RoundPlan,
     folder: RunFolder,
-    pool: ClientPool,
+    pool: Hosts,
     budget: Budget | None,
     checkpoint: Checkpoint,
     sizes: Sizes,
+    engine: SumEngine,
     announce: Callable[[str], None],
 ) -> Checkpoint:
     """Tell clients the sums, and give them the states of the checkpoint or let them prepare; returns where that leads.
@@ -44,7 +49,7 @@ def prepare_clients(
     Raises:
         SafeGNNError: with one line; what was released is charged.
     """
-    facts = _sum_up(config, plan, folder, pool, budget, sizes, announce)
+    facts = _sum_up(config, plan, folder, pool, budget, sizes, engine, announce)
     for name, total in checkpoint.totals.items():
         pool.hear_total(name, total)
     if checkpoint.states:
@@ -55,7 +60,7 @@ def prepare_clients(
                 f"method.name = {config.method.name}: its clients prepare together, which no epsilon counts; "
                 "its entry in orchestrator/registry.py has to say so (unaccounted)"
             )
-        facts |= _prepare_together(config, plan, pool, sizes, steps, announce)
+        facts |= _prepare_together(config, plan, pool, sizes, engine, steps, announce)
         states = pool.save(0, range(sizes.clients), folder.state_dir)
         checkpoint = replace(checkpoint, states=states)
         folder.save(checkpoint)
@@ -68,9 +73,10 @@ def _sum_up(
     config: Config,
     plan: RoundPlan,
     folder: RunFolder,
-    pool: ClientPool,
+    pool: Hosts,
     budget: Budget | None,
     sizes: Sizes,
+    engine: SumEngine,
     announce: Callable[[str], None],
 ) -> dict[str, Any]:
     """Every sum in its turn, as a client's numbers for one may depend on those before; returns what they cost."""
@@ -79,7 +85,7 @@ def _sum_up(
         name, length = described.name, described.length(sizes)
         if name not in totals:
             own = sum_plan(described, sizes.clients, plan)
-            with Summation(described, length, own, config.engine) as summation:
+            with Summation(described, length, engine(name, length, own)) as summation:
                 if budget is not None:
                     budget.charge_sum(name)
                     folder.save_privacy(budget.state())
@@ -96,7 +102,13 @@ def _sum_up(
 
 
 def _prepare_together(
-    config: Config, plan: RoundPlan, pool: ClientPool, sizes: Sizes, steps: int, announce: Callable[[str], None]
+    config: Config,
+    plan: RoundPlan,
+    pool: Hosts,
+    sizes: Sizes,
+    engine: SumEngine,
+    steps: int,
+    announce: Callable[[str], None],
 ) -> dict[str, Any]:
     """In each step all ask, all answer all others on shares, each hears the sum of its answers; returns what it cost.
 
@@ -107,7 +119,7 @@ def _prepare_together(
         summation: Summation | None = None
         if described is not None:
             own, length = sum_plan(described, sizes.clients, plan), described.length(sizes)
-            summation = stack.enter_context(Summation(described, length, own, config.engine))
+            summation = stack.enter_context(Summation(described, length, engine(described.name, length, own)))
         for step in range(steps):
             questions = pool.ask(step)
             heard: dict[int, np.ndarray | None] = dict.fromkeys(questions)

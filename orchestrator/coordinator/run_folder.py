@@ -46,6 +46,7 @@ __all__ = ["Checkpoint", "RunFolder"]
 
 _PRIVACY = "privacy.json"
 _SECRET = "secret.key"
+_NUMBER = "number"
 _TOTALS = "totals.npz"
 _PREPARATION = "preparation.json"
 _INPUTS = "inputs.json"
@@ -357,6 +358,11 @@ class RunFolder:
         if config.privacy.noise_multiplier == 0:
             return config.seed
         return kept_key(self.state_dir / _SECRET, new=not self.begun)
+
+    @property
+    def number(self) -> str:
+        """What tells the run from all others, 32 hexadecimal digits; drawn when it is first asked for. No secret."""
+        return kept_key(self.state_dir / _NUMBER, new=True).hex()
 
     def _truncate(self, rounds: int) -> None:
         """Keep the lines of the first `rounds` rounds; a last line cut short by a crash goes too."""

@@ -1,7 +1,7 @@
 """Secure sums as the round loop asks for them: clients' numbers in, their sum out, by an engine of its own.
 
 The engine is the one of the rounds, on the sum's plan: plaintext where these are, else the two embedded servers, also
-where MP-SPDZ computes the rounds. They are processes of their own for each sum, which live as long as it is needed.
+where MP-SPDZ computes the rounds. They are servers of its own for each sum, which live as long as it is needed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ from typing import Self
 import numpy as np
 
 from orchestrator.agreement.evaluation_sum import counts_layout, summed_tables
-from orchestrator.agreement.round_plan import RoundPlan
-from orchestrator.agreement.sum_plan import sum_plan
 from orchestrator.client.summands import Summand, TablesOf
-from orchestrator.config import Config, EngineConfig
-from orchestrator.coordinator.client_pool import ClientPool
-from orchestrator.coordinator.engine import RoundCost, too_few
-from orchestrator.coordinator.factory import create_sum_engine
+from orchestrator.config import Config
+from orchestrator.coordinator.engine import Engine, RoundCost, too_few
+from orchestrator.coordinator.population import Hosts
 from orchestrator.coordinator.round_result import reason_of
 from orchestrator.secure_sum import SecureSum, Sizes
 
@@ -44,12 +41,12 @@ class Total:
 class Summation:
     """One sum over clients, as often as it is asked for; servers are started when it first is. A context manager."""
 
-    def __init__(self, described: SecureSum, length: int, plan: RoundPlan, chosen: EngineConfig) -> None:
-        """Args: length: m; plan: `sum_plan` of it; chosen: how the run's engine was chosen."""
-        self.described, self.length, self.plan = described, length, plan
-        self._engine, self._started = create_sum_engine(plan, chosen), False
+    def __init__(self, described: SecureSum, length: int, engine: Engine) -> None:
+        """Args: length: m; engine: of the sum's `sum_plan`, not started."""
+        self.described, self.length, self.plan = described, length, engine.plan
+        self._engine, self._started = engine, False
 
-    def total(self, number: int, clients: Sequence[int], pool: ClientPool, summand: Summand) -> Total:
+    def total(self, number: int, clients: Sequence[int], pool: Hosts, summand: Summand) -> Total:
         """The sum over these clients, fewer where some failed.
 
         Args:
@@ -108,10 +105,9 @@ class SummedTables(Summation):
         cost: of the last sum.
     """
 
-    def __init__(self, config: Config, plan: RoundPlan, sizes: Sizes, pool: ClientPool) -> None:
+    def __init__(self, config: Config, sizes: Sizes, pool: Hosts, engine: Engine) -> None:
         described = summed_tables(config)
-        own = sum_plan(described, sizes.clients, plan)
-        super().__init__(described, described.length(sizes), own, config.engine)
+        super().__init__(described, described.length(sizes), engine)
         self.layout, self.clients, self.bound = counts_layout(config, sizes), sizes.clients, described.bound
         self.cost, self._pool = RoundCost(), pool
 

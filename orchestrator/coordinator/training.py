@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.agreement.evaluation_sum import EVALUATION, evaluated_every
+from orchestrator.agreement.evaluation_sum import EVALUATION, evaluated_every, summed_tables
 from orchestrator.agreement.from_settings import plan_of
 from orchestrator.agreement.round_plan import HIDING_COHORT, RoundPlan
 from orchestrator.agreement.sum_plan import sum_plan
@@ -21,22 +21,21 @@ from orchestrator.client.summands import Statistic
 from orchestrator.config import Config
 from orchestrator.coordinator.audit import audit as audit_round
 from orchestrator.coordinator.audit import auditor
-from orchestrator.coordinator.client_pool import ClientPool, Trained
 from orchestrator.coordinator.cohorts import clients_config, fingerprint, sample_cohort
 from orchestrator.coordinator.engine import Aggregation, Engine, RoundCost, too_few
-from orchestrator.coordinator.factory import create_engine, refuse_uncovered
-from orchestrator.coordinator.inputs import Inputs
-from orchestrator.coordinator.preparation import prepare_clients
+from orchestrator.coordinator.factory import refuse_uncovered
+from orchestrator.coordinator.population import Hosts, Population, Simulated
+from orchestrator.coordinator.preparation import SumEngine, prepare_clients
 from orchestrator.coordinator.round_result import RoundResult, reason_of
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
+from orchestrator.coordinator.simulated_clients import SimulatedClients, Trained
 from orchestrator.coordinator.sums import Summation, SummedTables
 from orchestrator.errors import ConfigError, RunError
-from orchestrator.evaluation.rounds import RoundEvaluation, round_evaluation
-from orchestrator.graphs import client_graphs, load_graph
+from orchestrator.evaluation.rounds import RoundEvaluation
+from orchestrator.graphs import load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import method_class
-from orchestrator.models import Network, create_network
-from orchestrator.models.trained import TrainedModel
+from orchestrator.models import create_network
 from orchestrator.privacy.budget import Budget
 from orchestrator.privacy.quantile import next_clip_norm
 from orchestrator.registry import METHODS
@@ -67,6 +66,8 @@ def train(
     graph: Graph | None = None,
     clients: Sequence[Graph] | None = None,
     engine: Engine | None = None,
+    host: Callable[..., SimulatedClients] | None = None,
+    population: Population | None = None,
 ) -> np.ndarray:
     """Run the configured rounds, or as many as the privacy budget allows; returns the final model, float64 (d,).
 
@@ -82,6 +83,8 @@ def train(
         announce: called with what goes on before the first round, where that takes time, and with what a user should
             know before it.
         graph, clients, engine: instead of what the configuration names, for callers that have them already.
+        host: what hosts the clients, in place of this machine's processes; called as `ClientPool`.
+        population: instead of clients that are cut out of a graph.
 
     Raises:
         BusyError: another process writes to the folder.
@@ -96,10 +99,9 @@ def train(
     with folder.lock:
         if folder.begun and not resume:
             raise RunError(f"{folder.path}: holds rounds of a run already; resume it, or take another folder")
-        graph = graph or load_graph(config.data, config.seed)
-        clients = clients or client_graphs(graph, config.clients, config.seed)
-        network = create_network(graph.num_features, graph.classes, config.model)
-        if differing := folder.settle(Inputs.of(config, graph, clients, network)):
+        population = population or Simulated(config, graph, clients, host)
+        network = population.network
+        if differing := folder.settle(population.inputs(config)):
             announce(f"not as when the run began: {'; '.join(differing)}")
         seed = folder.cohort_seed(config)
         checkpoint = folder.load() if resume else None
@@ -120,16 +122,20 @@ def train(
         personal = METHODS[config.method.name].personal
         if _goes_on(config, budget, checkpoint.round + 1) or (personal and not folder.has_models):
             folder.drop_results()
-            sizes, private = _sizes(graph, len(clients)), clients_config(config, seed)
+            sizes, private, run = population.sizes, clients_config(config, seed), folder.number
+            sum_engine = partial(population.sum_engine, config, run)
             with ExitStack() as held:
                 account = Account(plan.privacy, "" if budget is None else budget.run, secrets.token_hex(8))
-                pool = held.enter_context(ClientPool(clients, private, account=account))
-                engine = held.enter_context(engine or create_engine(config))
-                tables = _tables(config, plan, sizes, pool)
-                sums = _sums_of_cohorts(config, plan, sizes)
+                pool = population.hosts(private, account)
+                held.callback(pool.close)
+                engine = held.enter_context(engine or population.engine(config, run, len(start)))
+                tables = _tables(config, plan, sizes, pool, sum_engine)
+                sums = _sums_of_cohorts(config, plan, sizes, sum_engine)
                 for summation in (*sums, *([] if tables is None else [tables])):
                     held.enter_context(summation)
                 engine.start(checkpoint.parameters)
+                for refusal in population.begin(pool, engine):
+                    announce(refusal)
                 if warning := _small_cohort(plan):
                     announce(warning)
                 if plan.noise.multiplier > 0 and plan.unproven is not None:
@@ -140,49 +146,43 @@ def train(
                         "smaller with method.stateful = false or federation.sampling = poisson"
                     )
                 every = evaluated_every(config)
-                evaluation = round_evaluation(config, graph, pool, checkpoint.evaluations, clients, tables, every)
-                checkpoint = prepare_clients(config, plan, folder, pool, budget, checkpoint, sizes, announce)
+                evaluation = population.evaluation(config, pool, checkpoint.evaluations, tables, every)
+                checkpoint = prepare_clients(
+                    config, plan, folder, pool, budget, checkpoint, sizes, sum_engine, announce
+                )
                 told = plan, folder, pool, engine, evaluation, tables, sums, budget
                 rounds = _Rounds(config, *told, checkpoint, audit, seed)
                 rounds.begin()
                 while rounds.cohort is not None:
                     observe(rounds.play(rounds.cohort))
                 if personal:
-                    _save_own_models(folder, pool, rounds, network, graph, clients)
+                    _save_own_models(folder, pool, rounds, population)
             model = rounds.model
         if not personal:
-            TrainedModel(network, model[: network.size], graph.scaling.carried, graph.meaning).save(folder.model())
+            population.trained(model[: network.size]).save(folder.model())
         return model
 
 
-def _tables(config: Config, plan: RoundPlan, sizes: Sizes, pool: ClientPool) -> SummedTables | None:
+def _tables(config: Config, plan: RoundPlan, sizes: Sizes, pool: Hosts, engine: SumEngine) -> SummedTables | None:
     """Whoever adds up the clients' tables, where they are added up."""
-    return SummedTables(config, plan, sizes, pool) if config.evaluation.tables == "summed" else None
+    if config.evaluation.tables != "summed":
+        return None
+    described = summed_tables(config)
+    own = sum_plan(described, sizes.clients, plan)
+    return SummedTables(config, sizes, pool, engine(described.name, described.length(sizes), own))
 
 
-def _sums_of_cohorts(config: Config, plan: RoundPlan, sizes: Sizes) -> list[Summation]:
+def _sums_of_cohorts(config: Config, plan: RoundPlan, sizes: Sizes, engine: SumEngine) -> list[Summation]:
     """What every round's cohort adds up besides the model."""
-    return [
-        Summation(described, described.length(sizes), sum_plan(described, sizes.clients, plan), config.engine)
-        for described in config.method.statistics()
-        if described.each_round
-    ]
+    sums = [(s, s.length(sizes)) for s in config.method.statistics() if s.each_round]
+    return [Summation(s, length, engine(s.name, length, sum_plan(s, sizes.clients, plan))) for s, length in sums]
 
 
-def _sizes(graph: Graph, clients: int) -> Sizes:
-    """What everybody knows of the data."""
-    groups = 1 if graph.sensitive is None else 2
-    return Sizes(graph.num_nodes, graph.num_features, graph.classes, groups, clients)
-
-
-def _save_own_models(
-    folder: RunFolder, pool: ClientPool, rounds: _Rounds, network: Network, graph: Graph, clients: Sequence[Graph]
-) -> None:
-    """Write the model of every client that has one."""
-    for client, own in pool.models(rounds.number - 1, range(len(clients)), rounds.model).items():
+def _save_own_models(folder: RunFolder, pool: Hosts, rounds: _Rounds, population: Population) -> None:
+    """Write the model of every client that has one and lets it out."""
+    for client, own in pool.models(rounds.number - 1, range(population.sizes.clients), rounds.model).items():
         if own is not None:
-            scaling = clients[client].scaled_to_train().scaling
-            TrainedModel(network, own, scaling, graph.meaning).save(folder.model(client))
+            population.own_model(client, own).save(folder.model(client))
 
 
 class _Rounds:
@@ -200,7 +200,7 @@ class _Rounds:
         config: Config,
         plan: RoundPlan,
         folder: RunFolder,
-        pool: ClientPool,
+        pool: Hosts,
         engine: Engine,
         evaluation: RoundEvaluation,
         tables: SummedTables | None,

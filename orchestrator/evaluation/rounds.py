@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from orchestrator.config import Config
+from orchestrator.errors import ConfigError
 from orchestrator.evaluation.figures import Evaluation, nothing, of_clients, of_sum
 from orchestrator.evaluation.group_table import GroupTable
 from orchestrator.evaluation.metrics import Evaluator
@@ -240,7 +241,7 @@ class _ByClients(RoundEvaluation):
 
 def round_evaluation(
     config: Config,
-    graph: Graph,
+    graph: Graph | None,
     pool: Clients,
     said: Mapping[int, Mapping[str, Any]],
     parts: Sequence[Graph] = (),
@@ -250,17 +251,19 @@ def round_evaluation(
     """What the section `evaluation` asks for.
 
     Args:
-        graph: the whole.
+        graph: the whole; None where nobody has it.
         said: `RoundEvaluation.said` of the checkpoint from which the run goes on.
         parts: the clients' graphs.
         tables, every: where tables are summed, who does that, and `RoundEvaluation.every`.
     """
     if config.evaluation.where == "nowhere":
         return _Nowhere()
-    independent = {mask: _independent(getattr(graph, mask), parts) for mask in MASKS}
+    independent = {mask: 1.0 if graph is None else _independent(getattr(graph, mask), parts) for mask in MASKS}
     if tables is not None:
         return _OfTheSum(tables, METHODS[config.method.name].personal, every, independent)
     if config.evaluation.where == "whole_graph":
+        if graph is None:
+            raise ConfigError("evaluation.where = whole_graph: nobody has it; set it to clients or nowhere")
         return _OnTheWholeGraph(config, graph)
     return _ByClients(config, pool, said, independent)
 

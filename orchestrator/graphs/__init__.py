@@ -34,15 +34,18 @@ __all__ = [
 ]
 
 
-def load_graph(config: DataConfig, seed: int) -> Graph:
+def load_graph(config: DataConfig, seed: int, part: bool = False) -> Graph:
     """The graph that a configuration names, ready for training; see `prepare_graph`.
+
+    Args:
+        part: it is one client's own, which may lack a class or a group.
 
     Raises:
         DataError: files are missing or malformed, or nothing usable is left of them.
     """
     raw = _read(config, seed)
     nodes = config.nodes or ("all" if config.name == "files" else "labelled_component")
-    return prepare_graph(raw, nodes, seed, config.scaling, config.split, config.stratified)
+    return prepare_graph(raw, nodes, seed, config.scaling, config.split, config.stratified, part)
 
 
 def load_unlabelled(config: DataConfig, seed: int, features: Collection[str] = ()) -> tuple[Graph, Sequence[Hashable]]:

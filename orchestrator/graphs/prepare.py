@@ -25,6 +25,7 @@ def prepare_graph(
     scaling: Policy = "by_client",
     split: tuple[float, float, float] = (0.5, 0.25, 0.25),
     stratified: bool = True,
+    part: bool = False,
 ) -> Graph:
     """Choose nodes, clean edges, split, and scale features where that is not left to the clients.
 
@@ -39,9 +40,12 @@ def prepare_graph(
       test nodes by the shares of `split`, see `split_masks`.
     - What goes is counted in the graph's `meaning`.
 
+    Args:
+        part: the data are one client's own, which may lack a class or a group.
+
     Raises:
-        DataError: no edges, one class or one group only, or only constant features are left; a feature is negative
-            where rows are to be normalised; there are too few labelled nodes for the split.
+        DataError: no edges, of the whole one class or one group only, or only constant features are left; a feature is
+            negative where rows are to be normalised; there are too few labelled nodes for the split.
     """
     total = len(raw.labels)
     edges = canonical_edges(raw.edges, total)
@@ -61,8 +65,9 @@ def prepare_graph(
         loss = f"kept {len(kept)} of {total} nodes ({kind}; data.nodes: all keeps them)"
     labels = raw.labels[kept]
     sensitive = None if raw.sensitive is None else raw.sensitive[kept]
-    check_several(labels[labels != MISSING], raw.label_from, "class", loss and f"; {loss}")
-    if sensitive is not None:
+    if not part:
+        check_several(labels[labels != MISSING], raw.label_from, "class", loss and f"; {loss}")
+    if sensitive is not None and not part:
         check_several(sensitive, raw.sensitive_from, "group", loss and f"; {loss}")
     if raw.masks is None:
         masks = split_masks(labels, sensitive, split, stratified, raw.label_from, seed)

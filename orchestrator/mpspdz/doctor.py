@@ -6,38 +6,22 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from orchestrator.errors import ConfigError
+from orchestrator.finding import Finding
 from orchestrator.mpspdz.installation import PROTOCOLS, TESTED_VERSIONS, Installation, certificate_fault, find, named
 from orchestrator.mpspdz.ports import free_ports
 
-__all__ = ["Finding", "examine"]
+__all__ = ["examine"]
 
 _NEEDED_FLAGS = {"x86_64": ("aes", "pclmulqdq", "avx2")}
 """What the official binaries and the OT extension use."""
 
 _COMPILER_PYTHON = (3, 8)
 _PARTIES = max(protocol.parties for protocol in PROTOCOLS.values())
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One row.
-
-    Attributes:
-        what: the thing looked at.
-        state: "ok", "warning" (may work) or "fault" (cannot work).
-        detail: what was found.
-        cure: what to do; empty where nothing is needed.
-    """
-
-    what: str
-    state: str
-    detail: str
-    cure: str = ""
 
 
 def examine(home: Path | None = None, required: bool = False) -> list[Finding]:

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -27,7 +28,8 @@ def serve(
     meet: Callable[[Setup], tuple[Channel, Channel]],
     timeout_sec: float,
     waiting: Callable[[], object] | None = None,
-    approve: Callable[[Order], None] = lambda order: None,
+    fault: Callable[[Order], str] = lambda order: "",
+    releasing: Callable[[int, dict[str, Any]], None] = lambda number, reply: None,
 ) -> None:
     """Follow the coordinator's orders until it closes the connection.
 
@@ -36,7 +38,8 @@ def serve(
         timeout_sec: for each message, once the session has begun.
         waiting: waits for the next order; by default for as long as clients train, only the closing of the connection
             ends it.
-        approve: raises ProtocolError for an order that is not to be followed.
+        fault: why an order is not to be followed; empty: it is.
+        releasing: told a round's number and reply before that is sent; raises ProtocolError where it may not be.
     """
     begun, waiting = False, waiting or coordinator.wait
     while True:
@@ -46,7 +49,8 @@ def serve(
             order = next_order(coordinator, server.longest_order if begun else LONGEST_MESSAGE)
         except PeerLostError:
             return
-        approve(order)
+        if why := fault(order):
+            raise coordinator.error(DisagreementError, why)
         if isinstance(order, Setup) != (not begun):
             raise coordinator.error(DisagreementError, f"gave the order '{order.kind}' out of turn")
         if isinstance(order, Setup):
@@ -63,7 +67,9 @@ def serve(
         elif isinstance(order, Settle):
             server.settle(order)
         elif isinstance(order, Aggregate):
-            coordinator.send_message(server.aggregate(order))
+            reply = server.aggregate(order)
+            releasing(order.round, reply)
+            coordinator.send_message(reply)
 
 
 def _meet(

@@ -111,7 +111,10 @@ def same_key(tree):
         (changed(lambda t: t["coordinator"].update(adress="x:1")), "coordinator.adress: unknown setting (did you mean"),
         (changed(same_key), "north: certificate: it is uni-x's, not north's"),
         (changed(lambda t: t["sites"][0].update(certificate="-----BEGIN")), "north: certificate: holds no certificate"),
-        (changed(lambda t: t["sites"][0].update(certificate="no.crt")), "no.crt: is missing; get the identity.crt"),
+        (
+            changed(lambda t: t["sites"][0].update(certificate="no.crt")),
+            "no.crt: is missing, where the identity.crt",
+        ),
         (changed(lambda t: t["sites"][0].update(certificate="a\0b")), "cannot be read (no such path)"),
         (changed(lambda t: t["sites"][0].update(certificate=".")), "cannot be read (Is a directory)"),
         (changed(lambda t: t["sites"][0].update(certificate="north/identity.key")), "certificate: holds a private key"),

@@ -110,12 +110,21 @@ VALUES = (
 )
 
 
-@given(st.sampled_from(["train", "certs", "data", "acount", "--version"]), st.lists(OPTIONS | VALUES, max_size=6))
+COMMANDS = ["train", "certs", "data", "acount", "--version", "identity new", "consortium check", "consortium kit"]
+
+
+@given(st.sampled_from(COMMANDS), st.lists(OPTIONS | VALUES, max_size=6))
 @modest
 def test_random_command_lines(run, command, arguments):
-    if command == "certs":
+    if command in ("certs", "identity new"):
         arguments = [*arguments, "--days", "0"]  # makes none
-    assert run(command, *arguments) in (0, 1, 2)
+    assert run(*command.split(), *arguments) in (0, 1, 2)
+
+
+@given(st.lists(st.sampled_from(["--name", "--aggregator", "--coordinator", "--site", "--"]) | VALUES, max_size=8))
+@modest
+def test_random_rosters(run, arguments):
+    assert run("consortium", "new", *arguments) in (0, 2)
 
 
 ACCOUNT = st.fixed_dictionaries(

@@ -15,7 +15,7 @@ from scipy.stats import binom, chisquare
 from orchestrator.agreement.from_settings import plan_of
 from orchestrator.client.host import Clients
 from orchestrator.config import FederationConfig
-from orchestrator.coordinator import training
+from orchestrator.coordinator import population
 from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.cohorts import clients_config, sample_cohort
 from orchestrator.coordinator.factory import create_engine
@@ -240,7 +240,7 @@ def test_with_noise_clients_have_seeds_of_their_own_that_do_not_tell_the_runs(ti
             told.append(config)
             super().__init__(graphs, config, **options)
 
-    monkeypatch.setattr(training, "ClientPool", Spy)
+    monkeypatch.setattr(population, "ClientPool", Spy)
     config, plain = tiny(tmp_path, NOISY, "federation.rounds=1"), tiny(tmp_path, "federation.rounds=1")
     folder, _ = run(config)
     run(plain)

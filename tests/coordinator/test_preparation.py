@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.agreement.from_settings import plan_of
 from orchestrator.client.summands import as_update
+from orchestrator.coordinator.factory import create_sum_engine
 from orchestrator.coordinator.preparation import prepare_clients
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
 from orchestrator.errors import PeerLostError
@@ -61,7 +62,11 @@ def prepare(tiny, tmp_path, *overrides):
     pool, folder, said = Pool(), RunFolder.create(config), []
     sizes = Sizes(nodes=9, features=FEATURES, classes=2, groups=1, clients=M)
     plan, start = plan_of(config), Checkpoint(0, np.zeros(1), {})
-    prepare_clients(config, plan, folder, pool, None, start, sizes, said.append)
+
+    def engine(name, length, own):
+        return create_sum_engine(own, config.engine)
+
+    prepare_clients(config, plan, folder, pool, None, start, sizes, engine, said.append)
     return pool, folder.preparation(), said
 
 

@@ -18,6 +18,7 @@ from orchestrator.client.host import Clients as hosted
 from orchestrator.client.summands import as_update
 from orchestrator.config import Config
 from orchestrator.coordinator.client_pool import ClientPool
+from orchestrator.coordinator.factory import create_sum_engine
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.sums import Summation, Total
 from orchestrator.coordinator.training import train
@@ -78,7 +79,9 @@ def added(request):
     """``added(numbers, encode=None)``: the next total of one sum, of up to six clients and seven numbers each."""
     config = Config(engine={"name": request.param, "preprocessing": "dealer"})
     described = SecureSum("some", 50.0, lambda sizes: 7)
-    with Summation(described, 7, sum_plan(described, 6, plan_of(config)), config.engine) as summation:
+    with Summation(
+        described, 7, create_sum_engine(sum_plan(described, 6, plan_of(config)), config.engine)
+    ) as summation:
         rounds = count(1)
 
         def total(own: dict[int, Any], encode: Any = None) -> Total:
@@ -125,7 +128,7 @@ def test_noise_is_scaled_by_how_far_one_client_can_move_the_sum(engine, how, sam
     )
     described = SecureSum("some", 50.0, lambda sizes: 4000, 1.5)
     plan = sum_plan(described, 4, plan_of(config))
-    with Summation(described, 4000, plan, config.engine) as summation:
+    with Summation(described, 4000, create_sum_engine(plan, config.engine)) as summation:
         total = summation.total(1, range(4), Clients({c: np.zeros(4000) for c in range(4)}), None)
     ratio = total.numbers.std() / (1.5 * factor * 50.0)
     assert abs(ratio - 1) < 5 / (2 * 4000) ** 0.5
@@ -144,7 +147,7 @@ def test_too_few_clients_have_no_sum():
     described = SecureSum("some", 50.0, lambda sizes: 7)
     plan = sum_plan(described, 6, plan_of(PLAINTEXT))
     with (
-        Summation(described, 7, plan, PLAINTEXT.engine) as summation,
+        Summation(described, 7, create_sum_engine(plan, PLAINTEXT.engine)) as summation,
         pytest.raises(CohortError, match=r"clients 0, 1, 2.*has none; 3 of 6 clients remain, fewer than .* = 4"),
     ):
         summation.total(1, range(6), Clients(own), None)

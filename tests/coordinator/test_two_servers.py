@@ -394,7 +394,7 @@ def test_a_command_that_is_no_server_is_reported_with_its_last_words():
 
 
 def test_a_server_that_has_its_connections_takes_no_more(running):
-    for child in running._processes._children.values():
+    for child in running._servers._processes._children.values():
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", child.ready["port"]))
 
