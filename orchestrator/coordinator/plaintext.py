@@ -27,7 +27,7 @@ class PlaintextEngine(Engine):
 
     The noise has the variance of both servers' together, or of all clients' that take part. It is drawn in floating
     point, thirty times faster than exact noise and for no other purpose than to see what such noise does: nothing is
-    claimed for it. Where shares are simulated the servers' dither is too; elsewhere the released model is the exact one.
+    claimed for it. Where shares are simulated the servers' dither is too; elsewhere the released model is exact.
     """
 
     def __init__(self, plan: RoundPlan) -> None:
