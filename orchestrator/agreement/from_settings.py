@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.agreement.client_noise import honest_clients
 from orchestrator.agreement.evaluation_sum import noisy_evaluation
 from orchestrator.agreement.round_parameters import round_parameters
 from orchestrator.agreement.round_plan import HIDING_COHORT, Noise, RoundPlan
@@ -26,6 +27,7 @@ def plan_of(config: Config) -> RoundPlan:
     """
     federation, privacy, chosen = config.federation, config.privacy, config.engine
     vectors = VectorFormat(config.sharing.update_bits, config.sharing.weight_bits, config.sharing.integer_bits)
+    least = _min_cohort(config)
     plan = RoundPlan(
         parameters=round_parameters(config, vectors),
         vectors=vectors,
@@ -38,10 +40,11 @@ def plan_of(config: Config) -> RoundPlan:
             privacy.accountant,
             privacy.delta,
             privacy.epsilon_budget,
+            honest_clients(config, least),
         ),
         sampling=federation.sampling,
         clients=config.clients.count,
-        min_cohort=_min_cohort(config),
+        min_cohort=least,
         engine=chosen.name,
         program=chosen.program,
         protocol=chosen.protocol,
@@ -68,7 +71,8 @@ def _sums(config: Config) -> tuple[NoisySum, ...]:
 def _bands(config: Config) -> tuple[int, ...]:
     """Of the noise: as many as the cycle of cohorts allows, unless the settings say how many."""
     federation, privacy = config.federation, config.privacy
-    if federation.sampling != "cyclic" or privacy.noise_multiplier == 0 or privacy.clip == "quantile":
+    own = privacy.clip == "quantile" or privacy.noise == "clients"  # and nobody keeps a round's noise
+    if federation.sampling != "cyclic" or privacy.noise_multiplier == 0 or own:
         return ()
     between = config.clients.count // federation.cohort  # rounds from a client's turn to its next one, at least
     return optimal_bands(federation.rounds, min(privacy.bands or _USUAL_BANDS, between, federation.rounds))

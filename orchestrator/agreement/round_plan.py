@@ -20,6 +20,7 @@ from mpc_programs.verification import LARGEST_BOUND, LEAST_BOUND, LIE_PASSES
 from orchestrator.errors import ConfigError
 from orchestrator.mpc.fixed_point import COUNT_BITS, LARGEST_COUNT_NOISE, VectorFormat, clip_error
 from orchestrator.privacy.bands import ROUNDING, column_norm, growth
+from orchestrator.privacy.client_noise import client_stddev, tau
 from orchestrator.privacy.plan import NoisySum, PrivacyPlan, server_stddev
 from orchestrator.privacy.quantile import COUNT_SENSITIVITY
 from orchestrator.privacy.sensitivity import BOUNDS, bounds_of, l2_sensitivity, weights_error
@@ -35,6 +36,12 @@ _SAMPLERS: dict[str, Literal["fixed", "poisson", "cyclic"]] = {
     "cyclic": "cyclic",
 }
 """What accountants know the ways of sampling as; there is none for sampling with replacement."""
+
+MASKED_ERROR = 2.0**-30
+"""Above what float64 errs by in the norm of an update of up to 2^22 elements, relative to it."""
+
+_LONGEST = 2.0**40
+"""No vector has more elements: it would be one of eight terabytes."""
 
 _DROWNING = 0.75
 """Noise of both servers on the count, as a share of the cohort, beyond which an adaptive clip bound follows noise."""
@@ -53,6 +60,7 @@ class Terms:
     Attributes:
         clip_norm: C; None where updates are not clipped.
         noise_stddev: absolute standard deviation of the noise that each server adds to its share; 0 for none.
+        client_stddev: of the noise that each client adds to what it shares; 0 for none.
         count_stddev: of the noise that each adds to the number of updates whose norm is at most C, which is released
             too; None where they are not counted.
     """
@@ -60,6 +68,7 @@ class Terms:
     clip_norm: float | None = None
     noise_stddev: float = 0.0
     count_stddev: float | None = None
+    client_stddev: float = 0.0
 
     def check(self, parameters: RoundParameters) -> None:
         """Raises ConfigError where a personal rule's updates would be clipped or noised: it has neither."""
@@ -73,22 +82,24 @@ class Noise:
 
     Attributes:
         multiplier: sigma, relative to the L2 sensitivity of a round's aggregate; 0 for none.
-        servers: "each_full" or "split", as in `PrivacyPlan`.
+        servers: "each_full" or "split", or "clients", who then add it instead, as in `PrivacyPlan`.
         sensitivity: "worst_case" or "bounded_weights", as in `l2_sensitivity`.
         count_multiplier: of the number of updates within the clip bound, relative to that count's sensitivity; None
             where they are not counted.
         accountant: of the epsilon that is stated; None: none is.
         delta: of (epsilon, delta)-differential privacy.
         budget: the largest epsilon that may be reached; None for no limit.
+        honest: with "clients", as in `PrivacyPlan`.
     """
 
     multiplier: float = 0.0
-    servers: Literal["each_full", "split"] = "each_full"
+    servers: Literal["each_full", "split", "clients"] = "each_full"
     sensitivity: Literal["worst_case", "bounded_weights"] = "worst_case"
     count_multiplier: float | None = None
     accountant: str | None = "tightest"
     delta: float = 1e-5
     budget: float | None = None
+    honest: int | None = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +192,10 @@ class RoundPlan:
         if self.parameters is None:
             return Terms()
         self.vectors.check_noise(self._stddev * growth(self.bands), 20 if self.bands else 10)
+        if self.noise.honest is not None:
+            together = self._client_stddev * math.sqrt(self.rule.cohort)
+            self.vectors.check_noise(together, whose="all clients of a round")
+            return Terms(self.clip_norm, client_stddev=self._client_stddev)
         if not self.adaptive:
             return Terms(self.clip_norm, self._stddev)
         if self.noise.multiplier == 0 or self.noise.count_multiplier is None:
@@ -235,6 +250,17 @@ class RoundPlan:
                 raise ConfigError(f"privacy.epsilon_budget: no epsilon can be stated: {self.unproven}")
             return None
         most = self.clients if self.sampling == "poisson" else self.rule.cohort
+        summands, each = 2, self._stddev
+        if noise.honest is not None:
+            summands, each = self.rule.cohort, self._client_stddev
+        fine = math.ldexp(each, self.vectors.model_bits)
+        if fine < 2.0**FINEST_NOISE_BITS:
+            whose = "server" if noise.honest is None else "client"
+            raise ConfigError(
+                f"privacy.noise_multiplier = {noise.multiplier:g}: each {whose}'s noise of {each:.3g} is below "
+                f"2^{FINEST_NOISE_BITS} steps of the ring's grid, too coarse to be accounted as Gaussian; raise it, "
+                "or set privacy.accountant to null"
+            )
         plan = PrivacyPlan(
             sampler=_SAMPLERS[self.sampling],
             clients=self.clients,
@@ -248,13 +274,9 @@ class RoundPlan:
             sums=self.sums,
             lies=0.0 if self.rule.bound is None else most * LIE_PASSES,
             amplified=not (self.stateful and _SAMPLERS[self.sampling] == "fixed"),
+            honest=noise.honest,
+            mismatch=_LONGEST * tau(summands, fine) / 2,
         )
-        if math.ldexp(plan.server_stddev, self.vectors.model_bits) < 2.0**FINEST_NOISE_BITS:
-            raise ConfigError(
-                f"privacy.noise_multiplier = {noise.multiplier:g}: each server's noise of {plan.server_stddev:.3g} "
-                f"is below 2^{FINEST_NOISE_BITS} steps of the ring's grid, too coarse to be accounted as Gaussian; "
-                "raise it, or set privacy.accountant to null"
-            )
         if self.bands and math.ldexp(plan.sensitivity, self.vectors.model_bits) < 2.0**FINEST_NOISE_BITS:
             raise ConfigError(
                 f"privacy.bands: a client moves the sum by {plan.sensitivity:.3g}, below 2^{FINEST_NOISE_BITS} steps "
@@ -270,12 +292,16 @@ class RoundPlan:
     @property
     def _proven(self) -> bool:
         """Whether the sensitivity's proof covers the arithmetic, docs/privacy.md: what plaintext simulates it does."""
+        if self.engine == "masking":
+            return self.noise.honest is not None
         return self.engine == "plaintext" or (self.engine == "embedded" and PROGRAMS[self.program].proven)
 
     @cached_property
     def sensitivity(self) -> float:
         """L2 sensitivity of one round's aggregate, absolute; there is a clip bound wherever there is noise."""
         assert self.clip_norm is not None
+        if self.engine == "masking":  # the sum's, of integers that clients clip: docs/privacy.md, (14)
+            return 2.0 * self.clip_norm * (1.0 + MASKED_ERROR)
         poisson = self.sampling == "poisson"
         return l2_sensitivity(
             self.rule,
@@ -286,6 +312,13 @@ class RoundPlan:
             largest_cohort=self.clients if poisson else None,
             least_cohort=None if poisson else self.min_cohort,
         )
+
+    @property
+    def _client_stddev(self) -> float:
+        """Absolute standard deviation of each client's noise, where clients add it; 0 for none."""
+        if self.noise.multiplier == 0 or self.noise.honest is None:
+            return 0.0
+        return client_stddev(self.noise.multiplier, self.sensitivity, self.noise.honest)
 
     @property
     def _stddev(self) -> float:

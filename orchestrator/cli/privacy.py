@@ -41,8 +41,12 @@ def account(
     noise: Annotated[
         str | None,
         typer.Option(
-            "--noise", help="each_full, the default: sigma at each server; split: sigma in sum, as in the paper."
+            "--noise",
+            help="each_full, the default: sigma at each server; split: sigma in sum, as in the paper; clients: theirs.",
         ),
+    ] = None,
+    honest_clients: Annotated[
+        int | None, typer.Option("--honest-clients", help="With --noise clients: of how many clients' noise sigma is.")
     ] = None,
     preset: Presets = None,
     config: File = None,
@@ -59,7 +63,8 @@ def account(
     from orchestrator.privacy import statement
     from orchestrator.privacy.plan import PrivacyPlan
 
-    numbers = (sampler, clients, cohort, rounds, noise_multiplier, target_epsilon, delta, accountant, noise)
+    sizes = (sampler, clients, cohort, rounds, honest_clients)
+    numbers = (*sizes, noise_multiplier, target_epsilon, delta, accountant, noise)
     if preset or config or set_:
         if any(number is not None for number in numbers):
             raise ConfigError(
@@ -76,7 +81,7 @@ def account(
         sigma = 1.0 if noise_multiplier is None else noise_multiplier
         chosen = 1e-5 if delta is None else delta, accountant or "tightest", noise or "each_full"
         # these are any text: the plan refuses names that it does not know
-        plan = PrivacyPlan(cast(Any, sampler), clients, cohort, sigma, *cast(Any, chosen))
+        plan = PrivacyPlan(cast(Any, sampler), clients, cohort, sigma, *cast(Any, chosen), honest=honest_clients)
         if target_epsilon is not None:
             plan = statement.calibrate(plan, rounds, target_epsilon)
     facts = statement.account(plan, rounds)

@@ -15,6 +15,7 @@ from mpc_programs.rules import RoundParameters
 from orchestrator.client.admission import admit
 from orchestrator.methods.base import LocalUpdate
 from orchestrator.mpc.fixed_point import COUNT_BITS, SCALAR_BITS, VectorFormat
+from orchestrator.privacy.noise import noise_ring64
 from orchestrator.wire.envelope import seal
 from orchestrator.wire.message import Place
 from orchestrator.wire.upload import Layout, share_update
@@ -33,6 +34,7 @@ class SealingEncoder:
         clip_norm: C; None where updates are not clipped.
         program: what the servers do with the vectors.
         confine: whether what cannot be encoded is brought into range, which runs with noise do, or refused.
+        noise_stddev: of the noise that the client adds, fresh for each upload; 0 where clients add none.
         counted: whether the client also shares whether its norm is at most C.
         offer: what whoever seals may want to see before it believes the keys; see `coordinator.servers`.
         sign: the client's signature of an upload, which then travels inside its envelope; None: there is none.
@@ -46,6 +48,7 @@ class SealingEncoder:
     program: str = "assisted"
     confine: bool = False
     counted: bool = False
+    noise_stddev: float = 0.0
     offer: bytes = field(default=b"", repr=False)
     sign: Callable[[bytes], bytes] | None = None
 
@@ -72,7 +75,10 @@ class SealingEncoder:
         counted = self.counted and self.clip_norm is not None
         layout = Layout.of_round(self.parameters, self.program, len(encoded), counted)
         own_key = reply_key if self.parameters.personal else b""
-        first, second = share_update(encoded, values, headers, layout, own_key)
+        noise = None
+        if self.noise_stddev:
+            noise = noise_ring64(len(encoded), self.noise_stddev, self.vectors.model_bits)
+        first, second = share_update(encoded, values, headers, layout, own_key, noise)
         if self.sign is not None:
             first, second = first + self.sign(first), second + self.sign(second)
         return seal(first, self.public_keys[0]), seal(second, self.public_keys[1])

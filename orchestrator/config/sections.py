@@ -227,8 +227,16 @@ class PrivacyConfig(Section):
     )
     quantile: QuantileConfig = QuantileConfig()
     noise_multiplier: float = Field(0.0, ge=0, le=1e6, description="sigma, relative to the L2 sensitivity; 0: no noise")
-    noise: Literal["each_full", "split"] = Field(
-        "each_full", description="each_full: each server's noise alone is sigma; split: sigma/sqrt(2) each, the paper"
+    noise: Literal["each_full", "split", "clients"] = Field(
+        "each_full",
+        description="each_full: each server's noise alone is sigma; split: sigma/sqrt(2) each, the paper; clients: "
+        "every client adds a part instead, for plain means",
+    )
+    honest_clients: int | None = Field(
+        None,
+        ge=1,
+        description="with noise: clients of a round's clients the noise of so many is sigma together: so many at least "
+        "must answer, add their noise and tell nobody; null: federation.min_cohort",
     )
     sensitivity: Literal["worst_case", "bounded_weights"] = Field(
         "worst_case", description="worst_case: 2 C; bounded_weights: from the public ranges of the weights"

@@ -25,9 +25,9 @@ __all__ = ["PlaintextEngine"]
 class PlaintextEngine(Engine):
     """Everything in this process, nothing protected.
 
-    The noise has the variance of both servers' together. It is drawn in floating point, thirty times faster than exact
-    noise and for no other purpose than to see what such noise does: nothing is claimed for it. Where shares are
-    simulated the servers' dither is too; elsewhere the released model is the exact one.
+    The noise has the variance of both servers' together, or of all clients' that take part. It is drawn in floating
+    point, thirty times faster than exact noise and for no other purpose than to see what such noise does: nothing is
+    claimed for it. Where shares are simulated the servers' dither is too; elsewhere the released model is exact.
     """
 
     def __init__(self, plan: RoundPlan) -> None:
@@ -93,6 +93,8 @@ class PlaintextEngine(Engine):
         released = float64_aggregate(self._model, self._parameters, terms.clip_norm, uploads)
         if terms.noise_stddev:
             released = released + self._banded(_noise(terms.noise_stddev, len(released)))
+        if terms.client_stddev:
+            released = released + _noise(terms.client_stddev, len(released), adding=len(uploads))
         if self.plan.noise.multiplier > 0:
             released = released + _dither(self.plan.vectors.dither_bound, len(released))
         if self.plan.accumulates:
@@ -117,9 +119,9 @@ class PlaintextEngine(Engine):
         return RoundCost(online_seconds=seconds, upload_bytes=upload_bytes, download_bytes=download_bytes)
 
 
-def _noise(stddev: float, count: int) -> np.ndarray:
-    """What two servers add together; float64, shape (count,)."""
-    return np.random.default_rng().normal(0.0, 2.0**0.5 * stddev, count)
+def _noise(stddev: float, count: int, adding: int = 2) -> np.ndarray:
+    """What two servers, or so many clients, add together; float64, shape (count,)."""
+    return np.random.default_rng().normal(0.0, math.sqrt(adding) * stddev, count)
 
 
 def _dither(largest: float, count: int) -> np.ndarray:

@@ -164,8 +164,9 @@ class TwoServerEngine(Engine):
             self._vectors,
             self._usual.clip_norm,
             self._program,
-            confine=self._usual.noise_stddev > 0,
+            confine=self.plan.noise.multiplier > 0,
             counted=self._usual.count_stddev is not None,
+            noise_stddev=self._usual.client_stddev,
             offer=met.offer,
         )
         self._decoder = OpeningDecoder(run, self._vectors, len(parameters))
@@ -189,6 +190,7 @@ class TwoServerEngine(Engine):
             parameters=self._announced.parameters,
             clip_norm=terms.clip_norm,
             counted=terms.count_stddev is not None,
+            noise_stddev=terms.client_stddev,
         )
         self._prepared = round
 

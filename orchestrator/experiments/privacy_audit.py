@@ -110,6 +110,7 @@ def audited_plan(plan: RoundPlan) -> RoundPlan:
     poisson = plan.sampling == "poisson"
     usual = 1 if plan.noise.sensitivity == "worst_case" else 2 if _coupled(plan) else _MOST
     cohort = min(usual, plan.rule.cohort)
+    honest = None if plan.noise.honest is None else min(plan.noise.honest, cohort)
     clip_norm = min(plan.clip_norm, plan.vectors.limit / (_MOST * max(1.0, plan.noise.multiplier)))
     return replace(
         plan,
@@ -124,7 +125,7 @@ def audited_plan(plan: RoundPlan) -> RoundPlan:
         sampling="distinct" if plan.sampling == "cyclic" else plan.sampling,
         bands=(),
         clip_norm=clip_norm,
-        noise=replace(plan.noise, count_multiplier=None, budget=None),
+        noise=replace(plan.noise, count_multiplier=None, budget=None, honest=honest),
         min_cohort=0 if poisson else cohort,
         adaptive=False,
         accumulates=False,

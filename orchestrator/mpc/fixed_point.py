@@ -99,7 +99,7 @@ class VectorFormat:
         steps of 2^-model_bits (`orchestrator.privacy.dither`)."""
         return 2.0**-self.update_bits
 
-    def check_noise(self, stddev: float, room: int = 10) -> None:
+    def check_noise(self, stddev: float, room: int = 10, whose: str = "one server") -> None:
         """Refuse noise that one round could carry out of range: `room` standard deviations must stay below `limit`.
 
         10 are 7 of both servers' noise together, beside which their dither of 2^-update_bits is nothing. The
@@ -110,7 +110,7 @@ class VectorFormat:
         """
         if room * stddev >= self.limit:
             raise ConfigError(
-                f"the noise of one server has standard deviation {stddev:.4g}, and {room} of them do not fit below "
+                f"the noise of {whose} has standard deviation {stddev:.4g}, and {room} of them do not fit below "
                 f"2^sharing.integer_bits = {self.limit:.0f}: raise sharing.integer_bits (and lower "
                 "sharing.update_bits or sharing.weight_bits by as much), or lower privacy.noise_multiplier or "
                 "privacy.clip_norm"

@@ -191,6 +191,7 @@ class Budget:
             "accountant": plan.accountant,
             "delta": plan.delta,
             "noise": plan.noise,
+            "honest": plan.honest,
             "amplified": plan.amplified,
             "sums": [list(astuple(noisy)) for noisy in plan.sums],
             "run": self.run,

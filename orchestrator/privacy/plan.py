@@ -14,6 +14,8 @@ Formal guarantees (docs/privacy.md has the proofs and sources):
 * `noise = "each_full"`: each server's noise alone has standard deviation sigma times the sensitivity. A server is
   accounted at sigma; an outsider and another client at sqrt(2) sigma.
 * `noise = "split"` (the paper): each has sigma/sqrt(2). A server is accounted at that, the others at sigma.
+* `noise = "clients"`: `honest` of a round's clients have sigma together, and no server has any. A server and an
+  outsider are accounted at sigma, another client, which knows its own part, at sigma sqrt(1 - 1/honest).
 * Another client knows no server's noise, but its own part in every round. Given that, the others are a fixed-size
   sample of q or q-1 among n-1: it is accounted at q of n-1. Poisson samples are independent: it learns nothing about
   the others.
@@ -33,6 +35,7 @@ from typing import Literal
 
 from orchestrator.errors import ConfigError
 from orchestrator.privacy.accountant import ACCOUNTANTS, Accountant
+from orchestrator.privacy.client_noise import left_multiplier
 from orchestrator.privacy.release import Release
 
 __all__ = [
@@ -65,6 +68,8 @@ VIEWS: tuple[View, ...] = ("outsider", "client", "server")
 
 def server_stddev(noise_multiplier: float, sensitivity: float, noise: str) -> float:
     """Absolute standard deviation of the noise that each server adds to its share."""
+    if noise == "clients":
+        return 0.0
     return noise_multiplier * sensitivity / (1.0 if noise == "each_full" else math.sqrt(2.0))
 
 
@@ -104,7 +109,7 @@ class PrivacyPlan:
         noise_multiplier: sigma, relative to the L2 sensitivity; 0 is allowed and makes epsilon infinite.
         delta: of (epsilon, delta)-differential privacy, for one client's whole data.
         accountant: key of `ACCOUNTANTS`.
-        noise: "each_full" or "split", see above.
+        noise: "each_full", "split" or "clients", see above.
         sensitivity: absolute L2 sensitivity under the sampler's adjacency; see `orchestrator.privacy.sensitivity`.
         bit_noise_multiplier: where a round also releases a noisy count of bits, for the adaptive clip bound: its noise
             relative to the count's sensitivity, per server as for the aggregate; None where it does not.
@@ -112,6 +117,8 @@ class PrivacyPlan:
             others train tells in later rounds who took part before. Everybody is then taken to know the cohorts.
         sums: what is released besides. In those of all clients no sampling hides anybody.
         lies: bound on the probability that a round uses an upload of which the sensitivity assumes that it is refused.
+        honest: with "clients", of how many clients' noise sigma is, at least; nobody but each of them knows it.
+        mismatch: how far the logarithm of the probability of a round's noise may be from that of one discrete Gaussian.
 
     Raises:
         ConfigError: on construction, with one line that names the value at fault.
@@ -123,12 +130,14 @@ class PrivacyPlan:
     noise_multiplier: float
     delta: float
     accountant: str = "tightest"
-    noise: Literal["each_full", "split"] = "each_full"
+    noise: Literal["each_full", "split", "clients"] = "each_full"
     sensitivity: float = 1.0
     bit_noise_multiplier: float | None = None
     amplified: bool = True
     sums: tuple[NoisySum, ...] = ()
     lies: float = 0.0
+    honest: int | None = None
+    mismatch: float = 0.0
 
     def __post_init__(self) -> None:
         if self.sampler not in SAMPLERS:
@@ -139,12 +148,18 @@ class PrivacyPlan:
             raise ConfigError(f"accountant {self.accountant}: expected one of {', '.join(ACCOUNTANTS)}")
         if self.accountant == "paper" and self.sampler == "cyclic":
             raise ConfigError("accountant paper: the paper's cohorts are sampled; expected sampler fixed or poisson")
-        if self.noise not in ("each_full", "split"):
-            raise ConfigError(f"noise {self.noise}: expected each_full or split")
+        if self.noise not in ("each_full", "split", "clients"):
+            raise ConfigError(f"noise {self.noise}: expected each_full, split or clients")
         if not 1 <= self.clients <= _MOST_CLIENTS:
             raise ConfigError(f"clients {self.clients}: expected 1 to {_MOST_CLIENTS:g}")
         if not 1 <= self.cohort <= self.clients:
             raise ConfigError(f"cohort {self.cohort}: expected 1 to {self.clients}, the number of clients")
+        if self.noise != "clients" and self.honest is not None:
+            raise ConfigError(f"honest clients {self.honest}: they count with noise clients alone")
+        if self.noise == "clients" and (self.sampler == "poisson" or not 1 <= (self.honest or 0) <= self.cohort):
+            raise ConfigError(
+                f"noise clients: expected honest clients, 1 to {self.cohort}, of cohorts that are not poisson"
+            )
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta {self.delta:g}: expected a number between 0 and 1")
         for name in ("noise_multiplier", "sensitivity", "bit_noise_multiplier"):
@@ -190,6 +205,8 @@ class PrivacyPlan:
 
     def _seen(self, sigma: float, view: View) -> float:
         """The multiplier of the noise that an observer cannot subtract."""
+        if self.honest is not None:
+            return left_multiplier(sigma, self.honest, known=int(view == "client"))
         if view == "server" and self.noise == "split":
             return sigma / math.sqrt(2.0)
         return sigma * math.sqrt(2.0) if view != "server" and self.noise == "each_full" else sigma
@@ -208,7 +225,8 @@ class PrivacyPlan:
         once = self.effective_multiplier / math.sqrt(attempts)
         sigma = self._seen(once, view)
         if self.sampler == "cyclic":
-            return Release("known", self.clients, self.cohort, self._seen(once, "server"))
+            known = sigma if self.noise == "clients" else self._seen(once, "server")
+            return Release("known", self.clients, self.cohort, known)
         if view == "server" or not self.amplified:
             return Release("known", self.clients, self.cohort, sigma)
         others = self.clients - 1 if view == "client" and self.sampler == "fixed" else self.clients
@@ -217,6 +235,8 @@ class PrivacyPlan:
     def failing(self, rounds: int, sums: int = 0) -> float:
         """eta: bound on the probability that a truncation on shares, or a verdict on a lie, is wrong (docs/privacy.md).
 
+        The noise's own mismatch counts as one, see (13) there.
+
         Args:
             rounds: releases of a round, each with what its cohort adds up besides.
             sums: releases of a sum over all clients.
@@ -224,7 +244,9 @@ class PrivacyPlan:
         # A Poisson sample above twice its expectation and a hundred has a probability below 1e-47 (Bernstein).
         most = self.cohort if self.sampler != "poisson" else min(self.clients, 2 * self.cohort + 100)
         each = 1 + sum(noisy.of_cohort for noisy in self.sums)
-        return _WRONG * _TRUNCATIONS * (rounds * each * (most + 1) + sums * (self.clients + 1)) + rounds * self.lies
+        off = math.expm1(min(rounds * self.mismatch, 1.0))
+        truncations = _TRUNCATIONS * (rounds * each * (most + 1) + sums * (self.clients + 1))
+        return _WRONG * truncations + rounds * self.lies + off
 
     def stated(self, accountant: Accountant, rounds: int, sums: int = 0) -> float:
         """Epsilon at `delta` of what was composed, as servers compute it: also if a truncation on shares goes wrong.

@@ -36,6 +36,7 @@ def account(plan: PrivacyPlan, rounds: int) -> dict[str, Any]:
         "cohort": plan.cohort,
         "noise_multiplier": plan.noise_multiplier,
         "noise": plan.noise,
+        "honest_clients": plan.honest,
         "rounds": rounds,
         "delta": plan.delta,
         "adjacency": plan.adjacency,

@@ -108,7 +108,7 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
     most, last = max(drawn.values(), default=0), records[-1]["round"]
     stopped = budget.refusal(last + 1) if last < config.federation.rounds and not budget.allows(last + 1) else None
     return {
-        "simulated": config.engine.name == "plaintext",
+        "simulated": config.engine.name in ("plaintext", "masking"),
         "epsilon": budget.epsilon,
         "delta": plan.delta,
         "adjacency": plan.adjacency,
@@ -121,6 +121,8 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
         "clip_norm": clip_norm,
         "sensitivity": plan.sensitivity,
         "server_stddev": rounds.at(clip_norm).terms.noise_stddev,
+        "client_stddev": rounds.at(clip_norm).terms.client_stddev,
+        "honest_clients": plan.honest,
         "bands": len(rounds.bands) + 1,
         "views": {
             "outsider": budget.epsilon,

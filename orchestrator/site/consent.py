@@ -81,8 +81,9 @@ class Agreed:
             plan.vectors,
             clip_norm,
             plan.program,
-            confine=plan.terms.noise_stddev > 0,
+            confine=plan.noise.multiplier > 0,
             counted=terms.count_stddev is not None,
+            noise_stddev=terms.client_stddev,
         )
 
     def check_round(self, round: int) -> None:

@@ -48,6 +48,10 @@ class Carrier(ABC):
     def split(self, update: np.ndarray, n: int, first: Prg, second: Prg) -> dict[str, bytes]:
         """Server 1's fields. Args: update: encoded Delta, uint64, shape (d,); first, second: each server's stream."""
 
+    def blur(self, parts: Mapping[str, bytes], noise: np.ndarray) -> dict[str, bytes]:
+        """Server 1's fields, with noise in the shares of what is added up as it is; uint64, shape (d,)."""
+        raise ValueError("Expected the program assisted: no other adds up what a client could put noise into.")
+
     @abstractmethod
     def expand(self, parts: Mapping[str, Any], d: int, n: int, prg: Prg, first: bool) -> Any:
         """A server's part. Args: parts: its fields by name; prg: its stream; first: whether it is server 0."""
@@ -63,6 +67,13 @@ class AssistedCarrier(Carrier):
         share, factor_masks = update - first.uint64(len(update)), first.uint64(n) + second.uint64(n)
         products = [(one * update - first.uint64(len(update))).astype("<u8").tobytes() for one in factor_masks]
         return {"share": share.astype("<u8").tobytes(), "products": b"".join(products)}
+
+    def blur(self, parts: Mapping[str, bytes], noise: np.ndarray) -> dict[str, bytes]:
+        """The sum is e <Delta> + <a Delta + noise>: no secret factor meets the noise. Of a single factor."""
+        products = np.frombuffer(parts["products"], dtype="<u8")
+        if products.shape != noise.shape:
+            raise ValueError(f"Expected noise of shape {products.shape}, got {noise.shape}.")
+        return {**parts, "products": (products + noise).astype("<u8").tobytes()}
 
     def expand(self, parts: Mapping[str, Any], d: int, n: int, prg: Prg, first: bool) -> Correlated:
         share = prg.uint64(d) if first else np.frombuffer(parts["share"], dtype="<u8")

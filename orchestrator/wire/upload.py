@@ -127,7 +127,12 @@ class Upload:
 
 
 def share_update(
-    update: np.ndarray, scores: Sequence[float], headers: Sequence[Header], layout: Layout, reply_key: bytes = b""
+    update: np.ndarray,
+    scores: Sequence[float],
+    headers: Sequence[Header],
+    layout: Layout,
+    reply_key: bytes = b"",
+    noise: np.ndarray | None = None,
 ) -> tuple[bytes, bytes]:
     """The packed uploads for server 0 and server 1.
 
@@ -136,6 +141,7 @@ def share_update(
         scores: the k numbers, in the order of `Layout.scores`.
         headers: one for each server.
         reply_key: the client's public key for its answer, where the layout has one.
+        noise: at the scale of the products, uint64, shape (d,), where clients add it; with "assisted" only.
 
     Bytes in all: 8 (n + 1) d for "assisted", 8 d for "scalar-first", 16 d for "faithful"; 16 k and below 300 more.
     """
@@ -145,6 +151,8 @@ def share_update(
         raise ValueError(f"Expected d={d}, k={k} and {'a' if layout.answered else 'no'} reply key, as the layout has.")
     tag, prg = secrets.token_bytes(TAG_BYTES), Prg(seeds[0])
     parts = CARRIERS[layout.program].split(update, layout.factors, prg, Prg(seeds[1]))
+    if noise is not None:
+        parts = CARRIERS[layout.program].blur(parts, noise)
     # After the update's elements: both ends read the stream in one order.
     if layout.widths:
         parts["scalars"] = _masked_bits(scores, layout, prg).to_bytes((sum(layout.widths) + 7) // 8, "little")

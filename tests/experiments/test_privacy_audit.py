@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agreement.from_settings import plan_of
+from orchestrator.client import sealing
 from orchestrator.coordinator import plaintext
 from orchestrator.coordinator.factory import create_sum_engine
 from orchestrator.coordinator.plaintext import PlaintextEngine
@@ -78,6 +79,17 @@ def test_noise_that_one_server_forgets_contradicts_what_is_stated_to_the_other_o
     found = findings["server 0"]
     assert (found.rates.hits, found.rates.alarms) == (64, 0) and found.rates.mu * found.multiplier > 2
     assert found.round_found > found.round and found.run_found > found.run
+
+
+def test_half_of_the_noise_that_clients_add_contradicts_what_is_stated_to_servers(settings, monkeypatch):
+    chosen, draw = settings("engine.name=embedded").engine, sealing.noise_ring64
+    plan = audited_plan(plan_of(settings("engine.name=embedded", "privacy.noise=clients")))
+    assert plan.noise.honest == plan.rule.cohort == 64
+    stated = plan.privacy.release("server").noise_multiplier
+    for factor in (1.0, 0.5):
+        monkeypatch.setattr(sealing, "noise_ring64", lambda count, sd, bits, f=factor: draw(count, f * sd, bits))
+        found = play(create_sum_engine(plan, chosen), 512, CONFIDENCE).mu
+        assert (found * stated > 1) == (factor < 1) and found > 0.3 / stated
 
 
 def test_where_clients_take_turns_a_run_is_a_clients_turns_and_the_canary_is_in_each():

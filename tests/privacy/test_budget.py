@@ -137,6 +137,12 @@ def test_a_state_of_another_plan_is_refused(changes):
         Budget(replace(PLAN, **changes)).restore(charged(5).state())
 
 
+def test_a_state_that_counts_on_other_clients_noise_is_refused():
+    few, more = (Budget(replace(PLAN, noise="clients", honest=honest)) for honest in (2, 3))
+    with pytest.raises(RunError, match="counted for other settings"):
+        more.restore(few.state())
+
+
 def test_a_state_of_another_run_is_refused():
     state = Budget(PLAN, run="one").state()
     assert Budget(PLAN, run="one").restore(state).last == 0

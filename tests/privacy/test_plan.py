@@ -20,7 +20,7 @@ SQRT2 = math.sqrt(2)
     [
         ({"sampler": "with_replacement"}, "sampler with_replacement: no accountant is valid for it"),
         ({"accountant": "gdp"}, "accountant gdp: expected one of tightest, rdp, pld, paper"),
-        ({"noise": "none"}, "noise none: expected each_full or split"),
+        ({"noise": "none"}, "noise none: expected each_full, split or clients"),
         ({"clients": 0}, "clients 0: expected 1 to 1e+12"),
         ({"cohort": 0}, "cohort 0: expected 1 to 30"),
         ({"cohort": 31}, "cohort 31: expected 1 to 30"),

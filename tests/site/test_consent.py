@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.agreement.from_settings import plan_of
 from orchestrator.agreement.terms import Offer
+from orchestrator.client import sealing
 from orchestrator.site.messages import Begin, Done, Refused, Train, Upload, parse_reply
 from orchestrator.wire.envelope import Keypair
 from tests.site.hospitals import NOISE, settings
@@ -172,6 +173,16 @@ def test_a_fixed_clip_bound_stays_and_one_that_follows_a_quantile_keeps_its_limi
         reply = asked(worker, order(offer, model_of(hospitals, moving), clip_norm=bound))
         assert isinstance(reply, Refused) and "and the plan at 1.0" in reply.reason
     assert isinstance(asked(worker, order(offer, model_of(hospitals, moving), clip_norm=0.7)), Upload)
+
+
+def test_a_site_adds_its_part_of_the_noise_where_clients_do(hospitals, worker, monkeypatch):
+    drawn, draw = [], sealing.noise_ring64
+    monkeypatch.setattr(sealing, "noise_ring64", lambda *said: drawn.append(said) or draw(*said))
+    config = settings(*NOISE, "privacy.noise=clients", "method.name=fedavg")
+    offer, plan = hospitals.offer(hospitals.terms(config)), plan_of(config)
+    reply = asked(worker, order(offer, model_of(hospitals, config), clip_norm=1.0))
+    assert isinstance(reply, Upload)
+    assert drawn == [(hospitals.length(config), plan.terms.client_stddev, 57)] and plan.terms.client_stddev > 0
 
 
 def test_a_model_of_another_length_or_with_nan_is_refused(hospitals, worker):

@@ -2,6 +2,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mpc_programs.rules import RoundParameters
 from orchestrator.mpc.fixed_point import decode_scalars
@@ -146,3 +148,25 @@ def test_plain_shares_of_the_update(program, bytes_per_element):
         assert signed128(add128(first, second)) == list(range(-500, 500))
     with pytest.raises(ValueError, match="bytes, expected"):
         unpack_upload(packed[1], HEADERS[1], replace(layout, parameters=999))
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_noise_of_the_client_is_in_the_sum_whatever_factor_its_update_meets(seed):
+    rng = np.random.default_rng(seed)
+    update, noise = (rng.integers(0, 2**64, 20, dtype=np.uint64) for _ in range(2))
+    layout, factor = Layout("assisted", 20, 1), rng.integers(0, 2**64, 1, dtype=np.uint64)
+    packed = share_update(update, [0.5], HEADERS, layout, noise=noise)
+    one, two = (unpack_upload(packed[k], HEADERS[k], layout).update for k in (0, 1))
+    opened = factor - (one.factor_masks + two.factor_masks)
+    parts = [opened * half.share + half.products[0] for half in (one, two)]
+    assert (parts[0] + parts[1] == factor * update + noise).all()
+    assert (one.share + two.share == update).all()
+
+
+def test_noise_goes_with_the_program_assisted_and_one_factor_alone():
+    noise = np.ones(4, np.uint64)
+    for program in ("scalar-first", "faithful"):
+        with pytest.raises(ValueError, match="Expected the program assisted"):
+            share_update(noise, [0.5], HEADERS, Layout(program, 4, 1), noise=noise)
+    with pytest.raises(ValueError, match="Expected noise of shape"):
+        share_update(noise, [0.5], HEADERS, Layout("assisted", 4, 1, factors=2), noise=noise)
