@@ -16,6 +16,7 @@ from orchestrator.errors import DataError, RunError
 from orchestrator.methods import create
 from orchestrator.methods.f2gnn import F2GNN
 from orchestrator.secure_sum import Sizes
+from orchestrator.seeding import derived_seed
 from orchestrator.site import memory
 from orchestrator.site.messages import (
     Announce,
@@ -154,7 +155,8 @@ def test_a_site_without_a_public_seed_and_one_with_noise_have_their_own(hospital
     assert not np.allclose(own.update(reply, 1)[0], delta, atol=1e-6)
     noisy = Session(hospitals, settings(*NOISE))
     reply = asked(hospitals.worker(tmp_path / "2"), noisy.train(1))
-    [delta] = expected(hospitals, noisy.config, (1,), noisy.model).values()
+    public = noisy.config.model_copy(update={"seed": derived_seed(noisy.config.seed, "client", 0)})
+    [delta] = expected(hospitals, public, (1,), noisy.model).values()
     assert not np.allclose(noisy.update(reply, 1)[0], delta, atol=1e-6)
 
 
