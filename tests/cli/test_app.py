@@ -44,6 +44,9 @@ COMMANDS = (
     "train",
     "predict",
     "compare",
+    "runs",
+    "presets",
+    "settings",
     "account",
     "ledger",
     "audit",
@@ -52,7 +55,13 @@ COMMANDS = (
     "bench",
     "mpc",
     "doctor",
+    "aggregator",
+    "site",
+    "coordinate",
     "data",
+    "identity",
+    "consortium",
+    "flower",
 )
 
 
