@@ -79,9 +79,17 @@ def account(
         if (noise_multiplier is None) == (target_epsilon is None):
             raise ConfigError("give one of --noise-multiplier and --target-epsilon")
         sigma = 1.0 if noise_multiplier is None else noise_multiplier
-        chosen = 1e-5 if delta is None else delta, accountant or "tightest", noise or "each_full"
-        # these are any text: the plan refuses names that it does not know
-        plan = PrivacyPlan(cast(Any, sampler), clients, cohort, sigma, *cast(Any, chosen), honest=honest_clients)
+        # names are any text: the plan refuses those that it does not know
+        plan = PrivacyPlan(
+            cast(Any, sampler),
+            clients,
+            cohort,
+            sigma,
+            1e-5 if delta is None else delta,
+            accountant or "tightest",
+            cast(Any, noise or "each_full"),
+            honest=honest_clients,
+        )
         if target_epsilon is not None:
             plan = statement.calibrate(plan, rounds, target_epsilon)
     facts = statement.account(plan, rounds)

@@ -109,6 +109,8 @@ def test_what_there_is_no_account_of_is_refused(safegnn, options, parts):
         (("--sampler", "fixed", "--noise-multiplier", "1", "--rounds", "0"), ("--rounds",)),
         (("--sampler", "fixed", "--noise-multiplier", "1", "--noise", "loud"), ("noise loud", "each_full")),
         (("--sampler", "fixed", "--target-epsilon", "0"), ("target epsilon 0",)),
+        (("--sampler", "fixed", "--noise-multiplier", "1", "--noise", "clients"), ("noise clients", "honest clients")),
+        (("--sampler", "fixed", "--noise-multiplier", "1", "--honest-clients", "2"), ("honest clients 2",)),
     ],
 )
 def test_account_refuses_in_one_line(safegnn, options, parts):
