@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from tests.flower.federation import Federation, echo
+from tests.flower.federation import Federation, worker
 
 _SERVER = """
 import json
@@ -93,7 +93,7 @@ def measure(rounds: int, size: int) -> dict[str, list[float]]:
         for kind in ("shipped", "installed"):
             for k in (0, 1):
                 site = f"{kind}-{k}"
-                held.enter_context(echo(federation.socket(site)))
+                held.enter_context(worker(federation.socket(site)))
                 federation.register(site)
                 federation.start_node(site, resident=kind == "installed")
         told = f"rounds={rounds} bytes={size} result='{result}'"

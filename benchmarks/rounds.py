@@ -1,4 +1,4 @@
-"""The README's table: what one aggregation costs, by cohort, model size and program, beside its floor.
+"""The table of docs/benchmarks.md: what one aggregation costs, by cohort, model size and program, beside its floor.
 
 python benchmarks/rounds.py [--repeats 10]
 """

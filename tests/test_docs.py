@@ -18,7 +18,7 @@ from orchestrator.registry import METHODS
 from tests.conftest import FITS, TINY
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PRIVATE = (ROOT / "docs" / "differential-privacy.md").read_text(encoding="utf-8")
 
 
 def test_the_table_of_operations_is_current():
@@ -84,23 +84,23 @@ def _leaves(tree, prefix=""):
             yield f"{prefix}{name}"
 
 
-ACCOUNT = [line for line in README.splitlines() if line.startswith("safegnn account --sampler")]
+ACCOUNT = [line for line in PRIVATE.splitlines() if line.startswith("safegnn account --sampler")]
 
 
 @pytest.mark.parametrize(("command", "figure"), [*zip(ACCOUNT, ("8.87", "9.43", "0.98007"), strict=True)])
-def test_the_readmes_account_commands_give_the_figures_beside_them(command, figure, monkeypatch, capsys):
+def test_the_pages_account_commands_give_the_figures_beside_them(command, figure, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [*shlex.split(command), "--json"])
     with pytest.raises(SystemExit) as caught:
         cli.main()
     document = json.loads(capsys.readouterr().out)
     assert not caught.value.code
     shown = document["noise_multiplier" if "--target-epsilon" in command else "epsilon"]
-    assert f"{shown:.{len(figure.partition('.')[2])}f}" == figure and figure in README
+    assert f"{shown:.{len(figure.partition('.')[2])}f}" == figure and figure in PRIVATE
 
 
-def test_the_readmes_training_with_a_budget_stops_before_it(tmp_path, monkeypatch, capsys):
-    """On the README's settings for privacy and a small graph."""
-    lines = README.replace("\\\n", " ").splitlines()
+def test_the_pages_training_with_a_budget_stops_before_it(tmp_path, monkeypatch, capsys):
+    """On the page's settings for privacy and a small graph."""
+    lines = PRIVATE.replace("\\\n", " ").splitlines()
     command = next(line for line in lines if line.startswith("safegnn train") and "epsilon_budget" in line)
     small = [argument for setting in TINY for argument in ("--set", setting)]
     long = ["--set", "federation.rounds=40", "--set", f"run.dir='{tmp_path}'", "--json"]

@@ -79,9 +79,8 @@ def account(
         if (noise_multiplier is None) == (target_epsilon is None):
             raise ConfigError("give one of --noise-multiplier and --target-epsilon")
         sigma = 1.0 if noise_multiplier is None else noise_multiplier
-        # names are any text: the plan refuses those that it does not know
         plan = PrivacyPlan(
-            cast(Any, sampler),
+            cast(Any, sampler),  # any text, as the noise: the plan refuses names that it does not know
             clients,
             cohort,
             sigma,

@@ -24,6 +24,7 @@ from orchestrator.coordinator.engine import Engine
 from orchestrator.coordinator.factory import refuse_uncovered
 from orchestrator.coordinator.inputs import Inputs
 from orchestrator.coordinator.population import Hosts, Population
+from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.services import Services
 from orchestrator.coordinator.site_transport import SiteTransport
 from orchestrator.coordinator.sites import RemoteSites
@@ -65,12 +66,12 @@ class Deployed(Population):
     def hosts(self, config: Config, account: Account) -> RemoteSites:
         return self._sites
 
-    def engine(self, config: Config, run: str, length: int) -> Engine:
+    def engine(self, config: Config, folder: RunFolder, length: int) -> Engine:
         refuse_uncovered(config, plan_of(config))
-        return self._engine(config, run, length, plan_of(config), "")
+        return self._engine(config, folder.number, length, plan_of(config), "")
 
-    def sum_engine(self, config: Config, run: str, name: str, length: int, plan: RoundPlan) -> Engine:
-        return self._engine(config, run, length, plan, name)
+    def sum_engine(self, config: Config, folder: RunFolder, name: str, length: int, plan: RoundPlan) -> Engine:
+        return self._engine(config, folder.number, length, plan, name)
 
     def _engine(self, config: Config, run: str, length: int, plan: RoundPlan, name: str) -> Engine:
         seed = config.seed if config.privacy.noise_multiplier == 0 else None

@@ -7,7 +7,7 @@ clients, whose servers aggregate, what can be evaluated, and what a model is sav
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.engine import Engine
 from orchestrator.coordinator.factory import create_engine, create_sum_engine
 from orchestrator.coordinator.inputs import Inputs
+from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.simulated_clients import SimulatedClients
 from orchestrator.coordinator.sites import RemoteSites
 from orchestrator.evaluation.rounds import RoundEvaluation, Tables, round_evaluation
@@ -56,11 +57,11 @@ class Population(ABC):
         """Whoever asks the clients. Args: config: what clients are told of the settings."""
 
     @abstractmethod
-    def engine(self, config: Config, run: str, length: int) -> Engine:
-        """Of the rounds; not started. Args: run: its number, hexadecimal; length: of an update."""
+    def engine(self, config: Config, folder: RunFolder, length: int) -> Engine:
+        """Of the rounds; not started. Args: folder: the run's, which has its number; length: of an update."""
 
     @abstractmethod
-    def sum_engine(self, config: Config, run: str, name: str, length: int, plan: RoundPlan) -> Engine:
+    def sum_engine(self, config: Config, folder: RunFolder, name: str, length: int, plan: RoundPlan) -> Engine:
         """Of a sum beside the rounds. Args: plan: of the sum."""
 
     def begin(self, hosts: Hosts, engine: Engine) -> list[str]:
@@ -83,26 +84,12 @@ class Population(ABC):
 
 
 class Simulated(Population):
-    """Clients that are cut out of a graph, hosted by processes of this machine unless said otherwise."""
+    """Clients that are cut out of a graph, hosted by processes of this machine."""
 
     simulated = True
 
-    def __init__(
-        self,
-        config: Config,
-        graph: Graph | None = None,
-        clients: Sequence[Graph] | None = None,
-        host: Callable[..., SimulatedClients] | None = None,
-    ) -> None:
-        """
-        Args:
-            graph, clients: instead of what the settings name.
-            host: what hosts the clients in place of `ClientPool`, called as that is.
-
-        Raises:
-            SafeGNNError: data are not there.
-        """
-        self._host = host
+    def __init__(self, config: Config, graph: Graph | None = None, clients: Sequence[Graph] | None = None) -> None:
+        """Args: graph, clients: instead of what the settings name. Raises SafeGNNError where data are not there."""
         self._graph = graph or load_graph(config.data, config.seed)
         self._clients = clients or client_graphs(self._graph, config.clients, config.seed)
         graph = self._graph
@@ -114,12 +101,12 @@ class Simulated(Population):
         return Inputs.of(config, self._graph, self._clients, self.network)
 
     def hosts(self, config: Config, account: Account) -> SimulatedClients:
-        return (self._host or ClientPool)(self._clients, config, account=account)
+        return ClientPool(self._clients, config, account=account)
 
-    def engine(self, config: Config, run: str, length: int) -> Engine:
+    def engine(self, config: Config, folder: RunFolder, length: int) -> Engine:
         return create_engine(config)
 
-    def sum_engine(self, config: Config, run: str, name: str, length: int, plan: RoundPlan) -> Engine:
+    def sum_engine(self, config: Config, folder: RunFolder, name: str, length: int, plan: RoundPlan) -> Engine:
         return create_sum_engine(plan, config.engine)
 
     def evaluation(

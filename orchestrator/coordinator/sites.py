@@ -53,9 +53,6 @@ from orchestrator.site.messages import (
 
 __all__ = ["RemoteSites"]
 
-_SHORT_SEC = 30.0
-"""For what takes no training."""
-
 
 class RemoteSites:
     """All sites of a roster. A context manager.
@@ -77,6 +74,8 @@ class RemoteSites:
         refuse_undeployable(config)
         self._roster, self._transport, self._config = roster, transport, config
         self._timeout_sec = config.engine.training_timeout_sec if timeout_sec is None else timeout_sec
+        self._short_sec = config.engine.startup_timeout_sec
+        """For what takes no training."""
         self._offer = b""
         self._totals: dict[str, bytes] = {}
         self._behind: dict[int, set[str]] = {k: set() for k in range(len(roster.sites))}
@@ -92,7 +91,7 @@ class RemoteSites:
         """
         said: dict[int, Welcome] = {}
         missing: dict[int, SafeGNNError] = {}
-        for k, reply in self._asked(dict.fromkeys(self._everybody, Hello()), _SHORT_SEC, "hello", 0):
+        for k, reply in self._asked(dict.fromkeys(self._everybody, Hello()), self._short_sec, "hello", 0):
             if isinstance(reply, Welcome):
                 said[k] = reply
             else:
@@ -122,7 +121,7 @@ class RemoteSites:
         """
         self._offer = _offer(encoder)
         refused = {}
-        for k, reply in self._asked(dict.fromkeys(self._everybody, Begin(self._offer)), _SHORT_SEC, "consent", 0):
+        for k, reply in self._asked(dict.fromkeys(self._everybody, Begin(self._offer)), self._short_sec, "consent", 0):
             if not isinstance(reply, Done):
                 refused[k] = _error(self._name(k), "consent", 0, reply)
         return dict(sorted(refused.items()))
@@ -206,7 +205,7 @@ class RemoteSites:
         orders: dict[int, Message] = {
             cohort[slot]: Deliver(self._offer, round, slot, answer) for slot, answer in answers.items()
         }
-        for _ in self._asked(orders, _SHORT_SEC, "delivery", round):
+        for _ in self._asked(orders, self._short_sec, "delivery", round):
             pass
         return {}
 
@@ -294,7 +293,7 @@ class RemoteSites:
         for name, total in self._totals.items():
             order = HearTotal(self._offer, name, total)
             behind = dict.fromkeys((k for k in clients if name in self._behind[k] and k not in missing), order)
-            for k, reply in self._asked(behind, _SHORT_SEC, "secure sum", 0):
+            for k, reply in self._asked(behind, self._short_sec, "secure sum", 0):
                 if isinstance(reply, Done):
                     self._behind[k].discard(name)
                 else:

@@ -28,7 +28,7 @@ from orchestrator.coordinator.population import Hosts, Population, Simulated
 from orchestrator.coordinator.preparation import SumEngine, prepare_clients
 from orchestrator.coordinator.round_result import RoundResult, reason_of
 from orchestrator.coordinator.run_folder import Checkpoint, RunFolder
-from orchestrator.coordinator.simulated_clients import SimulatedClients, Trained
+from orchestrator.coordinator.simulated_clients import Trained
 from orchestrator.coordinator.sums import Summation, SummedTables
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.evaluation.rounds import RoundEvaluation
@@ -66,7 +66,6 @@ def train(
     graph: Graph | None = None,
     clients: Sequence[Graph] | None = None,
     engine: Engine | None = None,
-    host: Callable[..., SimulatedClients] | None = None,
     population: Population | None = None,
 ) -> np.ndarray:
     """Run the configured rounds, or as many as the privacy budget allows; returns the final model, float64 (d,).
@@ -83,7 +82,6 @@ def train(
         announce: called with what goes on before the first round, where that takes time, and with what a user should
             know before it.
         graph, clients, engine: instead of what the configuration names, for callers that have them already.
-        host: what hosts the clients, in place of this machine's processes; called as `ClientPool`.
         population: instead of clients that are cut out of a graph.
 
     Raises:
@@ -99,7 +97,7 @@ def train(
     with folder.lock:
         if folder.begun and not resume:
             raise RunError(f"{folder.path}: holds rounds of a run already; resume it, or take another folder")
-        population = population or Simulated(config, graph, clients, host)
+        population = population or Simulated(config, graph, clients)
         network = population.network
         if differing := folder.settle(population.inputs(config)):
             announce(f"not as when the run began: {'; '.join(differing)}")
@@ -122,13 +120,13 @@ def train(
         personal = METHODS[config.method.name].personal
         if _goes_on(config, budget, checkpoint.round + 1) or (personal and not folder.has_models):
             folder.drop_results()
-            sizes, private, run = population.sizes, clients_config(config, seed), folder.number
-            sum_engine = partial(population.sum_engine, config, run)
+            sizes, private = population.sizes, clients_config(config, seed)
+            sum_engine = partial(population.sum_engine, config, folder)
             with ExitStack() as held:
                 account = Account(plan.privacy, "" if budget is None else budget.run, secrets.token_hex(8))
                 pool = population.hosts(private, account)
                 held.callback(pool.close)
-                engine = held.enter_context(engine or population.engine(config, run, len(start)))
+                engine = held.enter_context(engine or population.engine(config, folder, len(start)))
                 tables = _tables(config, plan, sizes, pool, sum_engine)
                 sums = _sums_of_cohorts(config, plan, sizes, sum_engine)
                 for summation in (*sums, *([] if tables is None else [tables])):
@@ -351,7 +349,9 @@ def _small_cohort(plan: RoundPlan) -> str | None:
     if cohort >= HIDING_COHORT and (least >= HIDING_COHORT or plan.sampling == "poisson"):
         return None
     size = f"cohort of {cohort}" if cohort < HIDING_COHORT else f"rounds of as few as {least} clients"
-    return f"{size} without differential privacy: each member can learn much about the others; see README, Limits"
+    return (
+        f"{size} without differential privacy: each member can learn much about the others; see docs/who-sees-what.md"
+    )
 
 
 def _budget(plan: RoundPlan, folder: RunFolder, seed: int | bytes, completed: int, resume: bool) -> Budget | None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from orchestrator.config import Config
 from orchestrator.coordinator.engine import Engine
 from orchestrator.coordinator.factory import create_engine
+from orchestrator.coordinator.population import Population
 from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
-from orchestrator.coordinator.simulated_clients import SimulatedClients
 from orchestrator.coordinator.training import train
 from orchestrator.experiments.memory import check_graph, check_model
 from orchestrator.graphs import client_graphs, graph_facts, load_graph
@@ -57,7 +57,7 @@ def run(
     audit: bool = False,
     observe: Callable[[RoundResult], None] = lambda result: None,
     announce: Callable[[str], None] = lambda text: None,
-    host: Callable[..., SimulatedClients] | None = None,
+    population: Population | None = None,
 ) -> None:
     """Train as `orchestrator.coordinator.training.train` does, whose arguments these are.
 
@@ -85,6 +85,6 @@ def run(
         graph=graph,
         clients=clients,
         engine=engine,
-        host=host,
+        population=population,
     )
     draw_similarity(folder, graph, config, clients)

@@ -98,10 +98,7 @@ class GridSites(SiteTransport):
             replies = self._post.collect([*sent, *self._introductions], sent)
             self._take(replies)
             for message in [message for message in sent if message in replies]:
-                site, reply = sent.pop(message), replies[message]
-                if isinstance(reply, PeerLostError):
-                    self._forget(site)
-                yield site, reply
+                yield sent.pop(message), replies[message]
             if now >= given_up:
                 for site in list(waiting):
                     del waiting[site]
@@ -122,15 +119,10 @@ class GridSites(SiteTransport):
         if not sites:
             return {}
         contents = {node: waiting[site] for node, site in sites.items()}
-        sent = {
-            message: sites[node]
-            for message, node in self._post.send("query", contents, deadline - self._clock()).items()
-        }
-        for site in sites.values():
-            if site in sent.values():
-                del waiting[site]
-            else:
-                self._forget(site)  # it left between a look and this
+        messages = self._post.send("query", contents, deadline - self._clock())
+        sent = {message: sites[node] for message, node in messages.items()}
+        for site in sent.values():  # the others have left since the last look
+            del waiting[site]
         return sent
 
     def _look(self) -> None:
@@ -154,11 +146,6 @@ class GridSites(SiteTransport):
                 self._known.add(node)
                 if (site := name.decode(errors="replace")) in self._sites:
                     self._node[site] = node
-
-    def _forget(self, site: str) -> None:
-        """Its node is asked for its name again before it gets a request."""
-        if (node := self._node.pop(site, None)) is not None:
-            self._known.discard(node)
 
     def _absent(self, site: str) -> PeerLostError:
         return PeerLostError(f"site {site}", "flower", 0, "no SuperNode says that it is this site")

@@ -25,7 +25,9 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from orchestrator.client.host import Clients, Order, outcome, single_threaded
+from orchestrator.client.ledger import Account
 from orchestrator.config import Config
+from orchestrator.coordinator.population import Simulated
 from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.simulated_clients import SimulatedClients
@@ -34,13 +36,13 @@ from orchestrator.experiments.run import check, run
 from orchestrator.flower.grid_sites import Post
 from orchestrator.flower.parcel import packed, unpacked
 from orchestrator.flower.post import FlowerPost
-from orchestrator.flower.run_config import settings_of
+from orchestrator.flower.run_config import begun
 from orchestrator.graphs import client_graphs, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.methods import method_class
 from orchestrator.registry import METHODS
 
-__all__ = ["GridClients", "client", "server"]
+__all__ = ["GridClients", "OnGrid", "client", "server"]
 
 server = ServerApp()
 client = ClientApp()
@@ -52,20 +54,40 @@ _POLL_SEC = 0.05
 @server.main()
 def main(grid: Grid, context: Context) -> None:
     """Train as the run's configuration says, and leave a run folder."""
-    config = settings_of(context.run_config)
+    config, folder = begun(context.run_config)
     refuse_unkept(config)
     engine, graph = check(config)
-    folder = RunFolder.create(config, str(context.run_config["folder"]) or None)
-    post = FlowerPost(grid)
-
-    def host(graphs: Sequence[Graph], told: Config, account: object) -> SimulatedClients:
-        return GridClients(len(graphs), config, told, post)
+    resume = folder is not None
+    folder = folder or RunFolder.create(config, str(context.run_config["folder"]) or None)
+    population = OnGrid(config, FlowerPost(grid), graph)
 
     def observe(result: RoundResult) -> None:
-        print(f"round {result.round} of {config.federation.rounds}", flush=True)
+        say(f"round {result.round} of {config.federation.rounds}")
 
-    run(config, folder, graph=graph, engine=engine, host=host, observe=observe, announce=partial(print, flush=True))
-    print(f"run folder: {folder.path}", flush=True)
+    say = partial(print, flush=True)
+    run(
+        config,
+        folder,
+        graph=graph,
+        engine=engine,
+        population=population,
+        resume=resume,
+        observe=observe,
+        announce=say,
+    )
+    say(f"run folder: {folder.path}")
+
+
+class OnGrid(Simulated):
+    """Clients that are cut out of a graph, hosted by the nodes of Flower's grid."""
+
+    def __init__(self, config: Config, post: Post, graph: Graph | None = None) -> None:
+        """Args: graph: instead of what the settings name, here; actors read what the settings name."""
+        super().__init__(config, graph)
+        self._data, self._post = config, post
+
+    def hosts(self, config: Config, account: Account) -> GridClients:
+        return GridClients(self.sizes.clients, self._data, config, self._post)
 
 
 def refuse_unkept(config: Config) -> None:

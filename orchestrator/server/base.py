@@ -30,7 +30,7 @@ from orchestrator.privacy.bands import BandedNoise
 from orchestrator.privacy.dither import dither_ring64
 from orchestrator.privacy.noise import noise_ring64
 from orchestrator.server.aggregation import absorb, only, separate_count
-from orchestrator.server.pool import Pool
+from orchestrator.server.pool import Key, Made, Pool
 from orchestrator.server.reception import Reception, Seat
 from orchestrator.server.sources import source_digest
 from orchestrator.transport.channel import Channel, Position
@@ -280,6 +280,15 @@ class Server(ABC):
         self._end(number)
         return {**reply, **cost}
 
+    def _taken(self, pool: Pool[Key, Made], key: Key) -> tuple[Made, float]:
+        """What a pool has made; as long as it has not, the others hear that this server is at work."""
+
+        def beat() -> None:
+            self._peer.beat()
+            self._coordinator.beat()
+
+        return pool.take(key, min(self._peer.timeout_sec, self._coordinator.timeout_sec) / 4, beat)
+
     def _end(self, number: int) -> None:
         """The round is over: what was made for it and not taken is let go, and the next one's uploads may come."""
         self._noise.forget(lambda key: key[0] <= number)
@@ -290,7 +299,7 @@ class Server(ABC):
     ) -> dict[str, bytes]:
         """The share of the new model, with noise, and that of the count; rounds that accumulate go on from this one."""
         key = number, self._announced.noise_stddev, self._announced.count_stddev or 0.0
-        (noise, count_noise), waited_seconds = self._noise.take(key)
+        (noise, count_noise), waited_seconds = self._taken(self._noise, key)
         started = time.perf_counter()
         try:
             released = {"share": _add(result, self._bands.next(noise))}

@@ -68,7 +68,7 @@ class CheckingServer(Server):
     def _verify(self, number: int, agreed: dict[int, Upload]) -> dict[int, Upload]:
         assert self._parameters.bound is not None
         if self._checked_with is None:
-            made = self._checked_with = self._pool.take((number, self._checking()))[0]
+            made = self._checked_with = self._taken(self._pool, (number, self._checking()))[0]
             self._checks.preprocessing_seconds, self._checks.preprocessing_bytes = made.seconds, made.bytes
         self._position.enter("verification", number)
         started, sent, exchanges = time.perf_counter(), self._peer.sent_bytes, self._peer.exchanges

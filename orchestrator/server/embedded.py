@@ -62,9 +62,9 @@ class EmbeddedServer(CheckingServer):
         With scores in a wide range a maximum of 33 values takes fewer comparisons than one of 32, and a division by a
         sum of 17 fewer products than one of 16, so that not every cohort's correlations cover those of a smaller one.
         """
-        prepared, _ = self._pool.take((number, self._demand(self._parameters)))
+        prepared, _ = self._taken(self._pool, (number, self._demand(self._parameters)))
         if not (needed := self._demand(parameters)).within(prepared.batch.demand):
-            further, _ = self._pool.take((number, needed))
+            further, _ = self._taken(self._pool, (number, needed))
             prepared = Prepared(further.batch, prepared.seconds + further.seconds, prepared.bytes + further.bytes)
         return prepared
 

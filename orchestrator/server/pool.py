@@ -10,13 +10,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from orchestrator.mpc.offline.correlations import Batch
 
-__all__ = ["Pool", "Prepared"]
+__all__ = ["Key", "Made", "Pool", "Prepared"]
 
 Key = TypeVar("Key")
 Made = TypeVar("Made")
@@ -51,8 +51,13 @@ class Pool(Generic[Key, Made]):
         self._made[key] = Future()
         self._orders.put((key, self._made[key]))
 
-    def take(self, key: Key) -> tuple[Made, float]:
+    def take(
+        self, key: Key, every_sec: float | None = None, meanwhile: Callable[[], None] = lambda: None
+    ) -> tuple[Made, float]:
         """What was made, and the seconds that it had to be waited for. What was not asked for yet is made now.
+
+        Args:
+            every_sec, meanwhile: what is done again and again while it is waited for.
 
         Raises:
             ProtocolError: what went wrong while it was made.
@@ -60,7 +65,10 @@ class Pool(Generic[Key, Made]):
         started = time.perf_counter()
         if key not in self._made:
             self.fill(key)
-        made = self._made.pop(key).result()
+        future = self._made.pop(key)
+        while not wait([future], every_sec).done:
+            meanwhile()
+        made = future.result()
         return made, time.perf_counter() - started
 
     def forget(self, done: Callable[[Key], bool]) -> None:

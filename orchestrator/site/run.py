@@ -123,10 +123,10 @@ class SiteRun:
             place = (order.slot, self._client)
             try:
                 upload = _upload(self._carried_out(host.Train(0, order.round, [place], model, encoder, keyed, None)))
+                self._memory.answer(self.session, order.round, self._clients[self._client].state_dict())
             except BaseException:
-                self._forget()  # half of a training is none
+                self._forget()  # half of a training is none, nor is one that cannot be kept
                 raise
-            self._memory.answer(self.session, order.round, self._clients[self._client].state_dict())
             self._trained = order.round
             return upload
 

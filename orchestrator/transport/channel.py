@@ -1,4 +1,4 @@
-"""Length-prefixed messages over mutual TLS, with a deadline for each and counters of what crossed it.
+"""Length-prefixed messages over mutual TLS, with a limit to silence and counters of what crossed it.
 
 A channel never blocks for longer than its timeout: that of the start-up first, that of a phase from `end_startup` on.
 Whatever goes wrong becomes a `ProtocolError` that names the peer and the phase and round in which this side is. Who the
@@ -11,7 +11,6 @@ import selectors
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +41,9 @@ STARTUP, _SILENCE = "engine.startup_timeout_sec", "engine.timeout_sec"
 HEADER = struct.Struct("<I")
 _RECORD = 1 << 14  # TLS delivers at most this much at a time
 _CHUNK = 1 << 16
-LONGEST_MESSAGE = (1 << 32) - 1
+LONGEST_MESSAGE = (1 << 32) - 2
+_BEAT = HEADER.pack((1 << 32) - 1)
+"""In place of a message's length: there is no message, but somebody at work."""
 _MOST_FIELDS, _MOST_ITEMS = 64, 1 << 20  # of a map and of a list in a structured message
 MALFORMED = "sent a malformed message"
 
@@ -69,9 +70,10 @@ class Channel:
         timeout_sec: float,
         setting: str = _SILENCE,
     ) -> None:
-        """Args: timeout_sec: for each message; setting: where that comes from, for errors."""
+        """Args: timeout_sec: longest silence; setting: where that comes from, for errors."""
         # A round is one short message each way, which Nagle's algorithm would hold back.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _keep_alive(connection)
         self._socket = connection
         self.position = position
         self.timeout_sec, self.setting = timeout_sec, setting
@@ -81,7 +83,7 @@ class Channel:
         self.exchanges = 0
 
     def end_startup(self, timeout_sec: float) -> None:
-        """Both sides are ready: from now on a message may take this long."""
+        """Both sides are ready: from now on this is the longest silence."""
         self.timeout_sec, self.setting = timeout_sec, _SILENCE
 
     def fileno(self) -> int:
@@ -98,22 +100,26 @@ class Channel:
         """Send one message of at most 4 GiB."""
         if len(payload) > LONGEST_MESSAGE:
             raise ValueError(f"a message of {len(payload)} bytes is longer than 4 GiB")
-        deadline = time.monotonic() + self.timeout_sec
-        self._write(HEADER.pack(len(payload)) + payload[:_CHUNK], deadline)
-        if len(payload) > _CHUNK:
-            self._write(memoryview(payload)[_CHUNK:], deadline)
+        self._write(HEADER.pack(len(payload)) + payload[:_CHUNK])
+        for start in range(_CHUNK, len(payload), _CHUNK):
+            self._write(memoryview(payload)[start : start + _CHUNK])
+
+    def beat(self) -> None:
+        """Say that this side is at work, though it has nothing to say; the peer's patience begins anew."""
+        self._write(_BEAT)
 
     def receive(self, longest: int = LONGEST_MESSAGE) -> bytes:
-        """Receive one message; waits at most the timeout.
+        """Receive one message; the silence before it, or within it, is at most the timeout.
 
         Raises:
             DisagreementError: the peer announces more than `longest` bytes, of which none is read.
         """
-        deadline = time.monotonic() + self.timeout_sec
-        (length,) = HEADER.unpack(self._read(HEADER.size, deadline))
+        while (header := self._read(HEADER.size)) == _BEAT:
+            pass
+        (length,) = HEADER.unpack(header)
         if length > longest:
             raise self.error(DisagreementError, f"sent a message of {length} bytes where {longest} are the most")
-        return self._read(length, deadline)
+        return self._read(length)
 
     def wait(self, timeout_sec: float | None = None, *others: Any) -> list[Any]:
         """Wait until something arrives, the connection closes, or one of other open files has something to read.
@@ -127,29 +133,59 @@ class Channel:
     def exchange(self, payload: bytes) -> bytes:
         """Send a payload and receive the peer's of the same length, at the same time: one round.
 
-        Both sides alternate between sending and receiving 64 KiB, so that neither can fill the other's buffers.
+        Both directions move at once, whatever the length, so that neither side can fill the other's buffers, and a long
+        message takes what the line takes, not a delay for each part of it.
 
         Raises:
             DisagreementError: the peer announces another length, so it runs another program.
         """
-        deadline = time.monotonic() + self.timeout_sec
         first = HEADER.size + min(len(payload), _CHUNK)
-        self._write(HEADER.pack(len(payload)) + payload[:_CHUNK], deadline)
-        begin = self._read(HEADER.size, deadline, most=first)  # a short message arrives in one read
+        self._write(HEADER.pack(len(payload)) + payload[:_CHUNK])
+        begin = self._read(HEADER.size, most=first)  # a short message arrives in one read
+        while begin[: HEADER.size] == _BEAT:
+            begin = begin[HEADER.size :]
+            begin += self._read(max(0, HEADER.size - len(begin)), most=first - len(begin))
         (length,) = HEADER.unpack_from(begin)
         if length != len(payload):
-            raise DisagreementError(
-                self.peer,
-                self.position.phase,
-                self.position.round,
-                f"sent a message of {length} bytes where {len(payload)} were expected",
-            )
-        received = [begin[HEADER.size :], self._read(first - len(begin), deadline)]
-        for start in range(_CHUNK, length, _CHUNK):
-            self._write(payload[start : start + _CHUNK], deadline)
-            received.append(self._read(min(length - start, _CHUNK), deadline))
+            reason = f"sent a message of {length} bytes where {len(payload)} were expected"
+            raise self.error(DisagreementError, reason)
+        if length <= _CHUNK:
+            received = begin[HEADER.size :] + self._read(first - len(begin))
+        else:
+            received = self._both_ways(memoryview(payload)[_CHUNK:], begin[HEADER.size :], length)
         self.exchanges += 1
-        return b"".join(received)
+        return received
+
+    def _both_ways(self, rest: memoryview, begin: bytes, length: int) -> bytes:
+        """Send the rest of a message while the peer's comes. Args: begin: of that; length: in all."""
+        received = bytearray(length)
+        view, got, sent = memoryview(received), len(begin), 0
+        received[:got] = begin
+        try:
+            self._socket.setblocking(False)
+            while got < length or sent < len(rest):
+                moved, events = 0, 0
+                try:
+                    if sent < len(rest):
+                        moved += (now := self._socket.send(rest[sent : sent + _CHUNK]))
+                        sent += now
+                except (ssl.SSLWantWriteError, ssl.SSLWantReadError) as want:
+                    events |= _wanted(want)
+                try:
+                    if got < length:
+                        moved += (now := self._socket.recv_into(view[got : got + _CHUNK]))
+                        got += now
+                        if not now:
+                            raise self.error(PeerLostError, "closed the connection")
+                except (ssl.SSLWantWriteError, ssl.SSLWantReadError) as want:
+                    events |= _wanted(want)
+                if not moved and not await_events({self: events}, self.timeout_sec):
+                    raise self.error(PeerTimeoutError, f"silent for {self.timeout_sec:g} s ({self.setting})")
+        except OSError as error:
+            raise self.error(*what_failed(error)) from None
+        self.sent_bytes += sent
+        self.received_bytes += got - len(begin)
+        return bytes(received)
 
     def send_message(self, message: dict[str, Any]) -> None:
         """Send a structured message (MessagePack)."""
@@ -166,9 +202,10 @@ class Channel:
         """A protocol error about this peer, here and now."""
         return kind(self.peer, self.position.phase, self.position.round, reason)
 
-    def _write(self, data: bytes | memoryview, deadline: float) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
+        """Of at most about a chunk: the peer takes all of it in time, or it is silent."""
         try:
-            self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))  # 0 would mean: do not wait
+            self._socket.settimeout(self.timeout_sec)
             self._socket.sendall(data)
         except TimeoutError:
             raise self.error(PeerTimeoutError, f"took no data for {self.timeout_sec:g} s ({self.setting})") from None
@@ -176,12 +213,12 @@ class Channel:
             raise self.error(*what_failed(error)) from None
         self.sent_bytes += len(data)
 
-    def _read(self, least: int, deadline: float, most: int | None = None) -> bytes:
-        """At least `least` bytes, and what has come with them, up to `most`."""
+    def _read(self, least: int, most: int | None = None) -> bytes:
+        """At least `least` bytes, and what has come with them, up to `most`; each part in time."""
         parts, count, most = [], 0, most or least
         while count < least:
             try:
-                self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
+                self._socket.settimeout(self.timeout_sec)
                 part = self._socket.recv(min(most - count, _RECORD))
             except TimeoutError:
                 raise self.error(PeerTimeoutError, f"silent for {self.timeout_sec:g} s ({self.setting})") from None
@@ -193,6 +230,19 @@ class Channel:
             count += len(part)
         self.received_bytes += count
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _wanted(want: ssl.SSLError) -> int:
+    """What TLS waits for."""
+    return selectors.EVENT_WRITE if isinstance(want, ssl.SSLWantWriteError) else selectors.EVENT_READ
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    """Let a host that has gone without a word be noticed in about a minute, also where nobody is to say anything."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, seconds in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
 
 
 def parse_message(data: bytes) -> dict[str, Any] | None:

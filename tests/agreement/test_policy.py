@@ -150,6 +150,13 @@ def test_a_plan_that_no_settings_make_is_refused_in_one_line(lie):
     assert judged(replace(honest, **changes), largest_epsilon=100, noise_multiplier=0.1) is not None
 
 
+def test_noise_that_is_no_number_is_not_enough():
+    """Also where no epsilon is asked for, which would find it."""
+    honest = plan()
+    lying = replace(honest, noise=replace(honest.noise, multiplier=math.nan))
+    assert judged(lying, noise_multiplier=0.1) == "needs noise_multiplier >= 0.1, the run says nan"
+
+
 @pytest.mark.parametrize("rounds", [0, -1])
 def test_a_run_has_rounds(rounds):
     assert f"the run says {rounds}" in judged(plan(), rounds)

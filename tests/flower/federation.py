@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -19,9 +20,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from orchestrator.site import framing
+
 ROOT = Path(__file__).parent.parent.parent
 SECRET = b"the site's own, 32 bytes or more"
-_PATIENCE_SEC = 60
+_PATIENCE_SEC = 120
 
 
 class Federation:
@@ -87,7 +90,7 @@ class Federation:
     def start(self, name: str, *command: str, **environment: str) -> None:
         with open(self.folder / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
-                command, stdout=log, stderr=log, env={**self._environment, **environment}, start_new_session=True
+                command, stdout=log, stderr=log, env={**self._environment, **environment}
             )
 
     def call(self, *command: str, timeout_sec: float = _PATIENCE_SEC) -> str:
@@ -104,10 +107,11 @@ class Federation:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def kill(self, name: str) -> None:
-        """End a process and those that it has started in its session."""
+        """End a process and all that it has started, in whatever sessions."""
         process = self.processes.pop(name)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, 9)
+        for pid in [*_descendants(process.pid), process.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait()
 
     def __enter__(self) -> Federation:
@@ -129,16 +133,17 @@ class Federation:
             "FLWR_HOME": str(self.folder / "home"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "RAY_raylet_start_wait_time_s": "300",  # its start is slow on a busy machine
         }
 
 
 @contextmanager
-def echo(path: Path) -> Iterator[None]:
-    """A worker that answers every request with the request, in this process, by the protocol of a site's socket."""
+def worker(path: Path, answer: Callable[[bytes], bytes] = lambda request: request) -> Iterator[None]:
+    """A site's worker in a thread of this process, at its socket; by default it says what it is asked."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
-        thread = threading.Thread(target=_serve, args=(listening,), daemon=True)
+        thread = threading.Thread(target=_serve, args=(listening, answer), daemon=True)
         thread.start()
         try:
             yield
@@ -147,15 +152,27 @@ def echo(path: Path) -> Iterator[None]:
             thread.join()
 
 
-def _serve(listening: socket.socket) -> None:
+def _serve(listening: socket.socket, answer: Callable[[bytes], bytes]) -> None:
     while True:
         try:
             connection, _ = listening.accept()
         except OSError:
             return
-        with connection, connection.makefile("rwb") as stream:
-            head = stream.read(4)
-            stream.write(head + stream.read(int.from_bytes(head, "little")))
+        with connection:
+            deadline = time.monotonic() + _PATIENCE_SEC
+            framing.send(connection, answer(framing.receive(connection, deadline)), deadline)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Those of Linux's processes that a process has started, or they in turn."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found[1:]
 
 
 def free_port() -> int:

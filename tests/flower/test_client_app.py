@@ -21,7 +21,7 @@ from flwr.app.message import make_message
 from orchestrator.errors import PeerLostError, PeerTimeoutError
 from orchestrator.flower import client_app
 from orchestrator.flower.parcel import packed, raised, unpacked
-from tests.flower.federation import echo
+from tests.flower.federation import worker
 
 
 def ask(content: RecordDict, kind: str = "query", ttl: float = 20.0, **config: str) -> RecordDict:
@@ -35,7 +35,7 @@ def ask(content: RecordDict, kind: str = "query", ttl: float = 20.0, **config: s
 
 
 @contextmanager
-def worker(path, behave):
+def once(path, behave):
     """A worker that does what the test says with its one connection."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
@@ -59,7 +59,7 @@ def test_a_node_says_its_site():
 @pytest.mark.parametrize("length", [0, 1, 5 * 2**20])
 def test_a_request_reaches_the_worker_and_its_reply_returns(tmp_path, length):
     request = os.urandom(length)
-    with echo(tmp_path / "w"):
+    with worker(tmp_path / "w"):
         assert unpacked(ask(packed(request), socket=str(tmp_path / "w"))) == request
 
 
@@ -81,7 +81,7 @@ def boast(connection):
     ("behave", "reason"), [(hang_up, "ended early|reset"), (half, "ended early|reset"), (boast, "2147483648 bytes")]
 )
 def test_a_worker_that_fails_is_a_typed_reply(tmp_path, behave, reason):
-    with worker(tmp_path / "w", behave):
+    with once(tmp_path / "w", behave):
         error = raised(ask(packed(b"x"), socket=str(tmp_path / "w")), "a")
 
     assert isinstance(error, PeerLostError)
@@ -90,7 +90,7 @@ def test_a_worker_that_fails_is_a_typed_reply(tmp_path, behave, reason):
 
 def test_a_silent_worker_costs_as_long_as_the_message_lives(tmp_path):
     end = threading.Event()
-    with worker(tmp_path / "w", lambda connection: end.wait(20)):
+    with once(tmp_path / "w", lambda connection: end.wait(20)):
         error = raised(ask(packed(b"x"), ttl=0.2, socket=str(tmp_path / "w")), "a")
         end.set()
 
@@ -107,7 +107,7 @@ def test_a_node_without_a_socket_or_worker_says_so(tmp_path):
 
 def test_a_message_that_is_no_parcel_does_not_reach_the_worker(tmp_path):
     heard = []
-    with worker(tmp_path / "w", lambda connection: heard.append(connection.recv(100))):
+    with once(tmp_path / "w", lambda connection: heard.append(connection.recv(100))):
         error = raised(ask(RecordDict(), socket=str(tmp_path / "w")), "a")
         with socket.socket(socket.AF_UNIX) as first:
             first.connect(str(tmp_path / "w"))

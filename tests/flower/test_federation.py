@@ -9,7 +9,9 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs safegnn[flower]")
 
-from tests.flower.federation import Federation, echo
+from tests.flower.federation import Federation, worker
+
+pytestmark = pytest.mark.timeout(300)  # half a minute on a machine that is not busy
 
 SERVER = """
 import json
@@ -82,10 +84,10 @@ def test_requests_reach_workers_through_authenticated_nodes(tmp_path, app):
             federation.register(site)
             federation.start_node(site, resident=site != "c", SHIPPED=str(tmp_path / f"shipped {site}"))
             if site != "b":
-                held.enter_context(echo(federation.socket(site)))
+                held.enter_context(worker(federation.socket(site)))
         result = tmp_path / "result.json"
 
-        printed = federation.run(app, f"result='{result}'", timeout_sec=100)
+        printed = federation.run(app, f"result='{result}'", timeout_sec=250)
 
         assert result.exists(), printed
         said = json.loads(result.read_text())
@@ -104,7 +106,7 @@ def test_a_node_whose_key_is_not_registered_is_refused(tmp_path):
         federation.folder.joinpath("b.key").write_bytes(other_key())
         federation.start_node("b", resident=True)
 
-        federation.processes["node b"].wait(timeout=60)
+        federation.processes["node b"].wait(timeout=120)
 
         assert federation.processes["node b"].returncode != 0
 

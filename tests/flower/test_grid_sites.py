@@ -40,9 +40,11 @@ def test_a_node_is_asked_for_its_name_once():
 def test_a_node_of_no_rostered_site_gets_no_request():
     post = FakePost({7: Node("a"), 9: Node("stranger")})
 
-    replies = dict(sites(post, ["a"]).ask({"a": b"x"}, 60))
+    transport = sites(post, ["a"])
 
-    assert replies == {"a": b"re x"}
+    assert transport.gather(["a", "stranger"], 5) == ["stranger"]
+    assert transport.present() == ["a"]
+    assert isinstance(dict(transport.ask({"stranger": b"x"}, 60))["stranger"], PeerLostError)
     assert post.members[9].heard == []
 
 
@@ -118,6 +120,30 @@ def test_gathering_says_who_did_not_come():
 
     assert sites(post).gather(["a", "b"], 20) == ["a"]
     assert 20 <= post.now < 21
+
+
+def test_a_site_whose_node_has_left_is_not_asked_there():
+    post = FakePost({7: Node("a")})
+    transport = sites(post, ["a"])
+    transport.gather(["a"], 60)
+    left = post.members.pop(7)
+
+    replies = dict(transport.ask({"a": b"x"}, 60))
+
+    assert isinstance(replies["a"], PeerLostError)
+    assert left.heard == []
+    assert transport.present() == []
+
+
+def test_a_node_that_left_and_returns_under_its_number_serves_again():
+    post = FakePost({7: Node("a")})
+    transport = sites(post, ["a"])
+    transport.gather(["a"], 60)
+    left = post.members.pop(7)
+    assert isinstance(dict(transport.ask({"a": b"one"}, 60))["a"], PeerLostError)
+    post.members[7] = left
+
+    assert dict(transport.ask({"a": b"two"}, 60)) == {"a": b"re two"}
 
 
 def test_a_late_reply_is_nobodys():

@@ -12,14 +12,13 @@ from flwr.app.message import make_message
 
 from orchestrator.agreement.from_settings import plan_of
 from orchestrator.config import load_config
-from orchestrator.coordinator.client_pool import ClientPool
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import ConfigError, PeerLostError, PeerTimeoutError
 from orchestrator.flower import simulation
 from orchestrator.flower.app_folder import write_app
 from orchestrator.flower.parcel import packed, unpacked
-from orchestrator.flower.simulation import GridClients, refuse_unkept
+from orchestrator.flower.simulation import GridClients, OnGrid, refuse_unkept
 from tests.flower.federation import Federation
 
 pytestmark = pytest.mark.usefixtures("forkserver", "one_thread")
@@ -53,10 +52,11 @@ class ActorPost:
         return {message: self._replies[message] for message in messages}
 
 
-def trained(config, name, host=ClientPool):
-    """The model and the figures of a run."""
+def trained(config, name, post=None):
+    """The model and the figures of a run, on nodes or in processes."""
     folder, evaluations = RunFolder.create(config, name), []
-    model = train(config, folder, host=host, observe=lambda result: evaluations.append(result.evaluations))
+    population = None if post is None else OnGrid(config, post)
+    model = train(config, folder, population=population, observe=lambda result: evaluations.append(result.evaluations))
     return model, evaluations
 
 
@@ -64,13 +64,9 @@ def trained(config, name, host=ClientPool):
 @pytest.mark.parametrize("method", ["method.name=fedavg", "method.name=f2gnn", "method.stateful=false"])
 def test_the_run_is_that_of_processes_bit_by_bit(tiny, tmp_path, nodes, method):
     config = tiny(tmp_path, "engine.name=plaintext", "federation.rounds=3", "clients.batch=1", method)
-    post = ActorPost(nodes)
 
-    def host(graphs, told, account):
-        return GridClients(len(graphs), config, told, post)
-
-    ours, said = trained(config, "grid", host)
-    theirs, expected = trained(config, "pool", ClientPool)
+    ours, said = trained(config, "grid", ActorPost(nodes))
+    theirs, expected = trained(config, "pool")
 
     assert np.array_equal(ours, theirs)
     assert said == expected
@@ -78,16 +74,12 @@ def test_the_run_is_that_of_processes_bit_by_bit(tiny, tmp_path, nodes, method):
 
 def test_a_run_is_resumed_from_states_in_files(tiny, tmp_path):
     whole = tiny(tmp_path, "engine.name=plaintext", "federation.rounds=4", "clients.batch=1", "method.stateful=true")
-    expected, _ = trained(whole, "whole", ClientPool)
-    half = whole.changed(federation={"rounds": 2})
-
-    def host(graphs, told, account):
-        return GridClients(len(graphs), whole, told, ActorPost(2))  # whose contexts are empty again
-
-    trained(half, "half", host)
+    expected, _ = trained(whole, "whole")
+    trained(whole.changed(federation={"rounds": 2}), "half", ActorPost(2))
     folder, _ = RunFolder.open(whole.run.dir / "half")
 
-    assert np.array_equal(train(whole, folder, resume=True, host=host), expected)
+    anew = OnGrid(whole, ActorPost(2))  # whose contexts are empty
+    assert np.array_equal(train(whole, folder, resume=True, population=anew), expected)
 
 
 def test_what_an_actor_does_not_keep_is_refused(tiny, tmp_path):
@@ -125,6 +117,7 @@ def test_there_must_be_nodes(tiny, tmp_path):
         GridClients(4, config, config, ActorPost(0))
 
 
+@pytest.mark.timeout(600)
 def test_flower_run_on_ray_leaves_the_models_of_train(tiny, tmp_path):
     pytest.importorskip("ray", reason="needs safegnn[simulation]")
     config = tiny(tmp_path, "engine.name=embedded", "federation.rounds=1", "privacy.clip_norm=0.5")
@@ -136,7 +129,7 @@ def test_flower_run_on_ray_leaves_the_models_of_train(tiny, tmp_path):
         federation.start_link("--simulation")
         told = f"config='{tmp_path / 'settings.yaml'}' folder='ray'"
         resources = "num-supernodes=3 client-resources-num-cpus=1"
-        printed = federation.run(tmp_path / "app", told, "--federation-config", resources, timeout_sec=100)
+        printed = federation.run(tmp_path / "app", told, "--federation-config", resources, timeout_sec=500)
 
     assert (tmp_path / "ray").exists(), printed
     model = RunFolder.open(tmp_path / "ray")[0].load().parameters

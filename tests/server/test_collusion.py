@@ -1,4 +1,4 @@
-"""What the README says of a server whose operator is a client too: nothing here is protected against it."""
+"""What docs/who-sees-what.md says of a server whose operator is a client too: nothing here is protected against it."""
 
 import numpy as np
 

@@ -133,6 +133,7 @@ class Beside(SiteTransport):
         asked: every request so far, with the site's name.
         lost: sites that do not answer.
         lies: what is brought from a site instead of its reply.
+        backwards: whether the last site is asked first.
     """
 
     def __init__(self, workers: dict[str, Worker]) -> None:
@@ -140,9 +141,10 @@ class Beside(SiteTransport):
         self.asked: list[tuple[str, bytes]] = []
         self.lost: set[str] = set()
         self.lies: dict[str, bytes] = {}
+        self.backwards = False
 
     def ask(self, requests, timeout_sec):
-        for name, request in requests.items():
+        for name, request in sorted(requests.items(), reverse=self.backwards):
             if name in self.lost or name not in self.workers:
                 yield name, PeerLostError(f"site {name}", "site", 0, "its worker is not there")
                 continue

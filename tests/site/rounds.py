@@ -9,11 +9,13 @@ from functools import partial
 import numpy as np
 
 from orchestrator.agreement.round_plan import RoundPlan
+from orchestrator.agreement.site_file import SiteFile
 from orchestrator.agreement.terms import Offer, RunTerms
 from orchestrator.coordinator.cohorts import sample_cohort
 from orchestrator.coordinator.embedded import EmbeddedEngine
 from orchestrator.coordinator.launch import OwnServers
 from orchestrator.coordinator.sites import RemoteSites
+from orchestrator.site.worker import open_site, serve
 from tests.site.hospitals import Hospitals
 
 
@@ -51,3 +53,10 @@ def play(sites: RemoteSites, engine: EmbeddedEngine, config, model: np.ndarray, 
         if aggregation.parameters is not None:
             model = aggregation.parameters
         yield round, {cohort[slot]: error for slot, error in trained.missing.items()}, aggregation, model
+
+
+def worker_process(file, connection):
+    """Main function of a worker's process, as the command's; says over the connection that it can be asked."""
+    with open_site(SiteFile.read(file)) as (worker, listener):
+        connection.send(worker.described)
+        serve(listener, worker.reply)

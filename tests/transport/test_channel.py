@@ -5,6 +5,7 @@ import socket
 import struct
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 
 import pytest
 
@@ -39,6 +40,56 @@ def test_exchange_is_simultaneous_and_cannot_deadlock(connected, size):
     assert got == [b"l" * size]
     assert left.sent_bytes == right.received_bytes == size + 4
     assert left.exchanges == right.exchanges == 1
+
+
+@pytest.mark.parametrize("order", ["sends all before it reads", "reads all before it sends on"])
+def test_a_long_exchange_goes_both_ways_at_once(connected, order):
+    """Whatever the other side does first: taking turns would wait for what only comes later."""
+    left, right = connected(Position(), 20.0)
+    size = 3_000_000
+    header = struct.pack("<I", size)
+
+    def other():
+        if order.startswith("sends"):
+            right._write(header)
+            for start in range(0, size, 1 << 16):
+                right._write(bytes(min(1 << 16, size - start)))
+            return right.receive()
+        right._write(header + bytes(1 << 16))
+        received = right.receive()
+        for start in range(1 << 16, size, 1 << 16):
+            right._write(bytes(min(1 << 16, size - start)))
+        return received
+
+    with ThreadPoolExecutor() as pool:
+        heard = pool.submit(other)
+        assert left.exchange(b"l" * size) == bytes(size)
+        assert heard.result() == b"l" * size
+    assert left.received_bytes == left.sent_bytes == size + 4
+
+
+@pytest.mark.parametrize("size", [0, 10, 200_000])
+def test_whoever_is_at_work_is_not_silent(connected, size):
+    """Beats are no messages, before one and before an exchange, however they arrive."""
+    left, right = connected(Position(), 0.5)
+    with ThreadPoolExecutor() as pool:
+        for beats in (1, 3):
+            for _ in range(beats):
+                left.beat()
+            left.send(b"m" * size)
+            assert right.receive() == b"m" * size
+            for _ in range(beats):
+                left.beat()
+            heard = pool.submit(left.exchange, b"l" * size)
+            assert right.exchange(b"r" * size) == b"l" * size
+            assert heard.result() == b"r" * size
+        waiting = pool.submit(right.receive)
+        for _ in range(6):
+            with pytest.raises(FutureTimeout):
+                waiting.result(0.2)  # twice the limit in all
+            left.beat()
+        left.send(b"at last")
+        assert waiting.result() == b"at last"
 
 
 def test_what_is_decrypted_already_counts_as_arrived(pair):
