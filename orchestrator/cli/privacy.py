@@ -101,8 +101,9 @@ def account(
             for done, row in statement.table(plan, rounds)
         ]
     )
+    whose = plan.noise if plan.honest is None else f"of {plan.honest} clients who answer, add theirs and tell nobody"
     say(
-        f"noise multiplier {plan.noise_multiplier:g}, {plan.noise}; delta {plan.delta:g}, {plan.adjacency}; accountant "
+        f"noise multiplier {plan.noise_multiplier:g}, {whose}; delta {plan.delta:g}, {plan.adjacency}; accountant "
         f"{plan.accountant}, conversion: {facts['conversion']}; server: for a client in every round"
     )
     for noisy in facts["sums"]:

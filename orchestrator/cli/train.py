@@ -128,6 +128,8 @@ def _print_privacy(privacy: Mapping[str, Any]) -> None:
         f"another client {privacy['views']['client']:.4g}; to a server, which knows the cohorts, at most "
         f"{privacy['views']['server']:.4g}"
     )
+    if (honest := privacy["honest_clients"]) is not None:
+        say(f"the clients add the noise: this counts on {honest} in every round who answer, add theirs and tell nobody")
     for noisy in privacy["sums"]:
         say(
             f"it counts the sum '{noisy['name']}' over all clients, released {noisy['released']} "

@@ -132,6 +132,13 @@ def test_train_says_that_epsilon_covers_metrics_with_noise(safegnn):
     assert "validation accuracy is undefined: drowned by noise of 226.3 on every count" in said
 
 
+def test_train_says_whose_noise_it_counts_on_where_that_is_clients(safegnn):
+    noise = ["--set", "privacy={clip_norm: 0.5, noise_multiplier: 2, noise: clients}", "--set", "method.name=fedavg"]
+    status, out, _ = safegnn("train", *SETTINGS, *noise)
+    said = "the clients add the noise: this counts on 3 in every round who answer, add theirs and tell nobody"
+    assert status == 0 and said in out.splitlines()
+
+
 def test_clients_that_keep_a_ledger_end_a_run_in_one_line(safegnn):
     """With a run that measures nothing."""
     kept = "clip_norm: 0.5, noise_multiplier: 2, delta: 1e-3, accountant: rdp, ledger: spent.json, ledger_limit: 0.1"
