@@ -59,13 +59,15 @@ def account(
     from orchestrator.privacy import statement
     from orchestrator.privacy.plan import PrivacyPlan
 
+    memberships: int | None = 1
     numbers = (sampler, clients, cohort, rounds, noise_multiplier, target_epsilon, delta, accountant, noise)
     if preset or config or set_:
         if any(number is not None for number in numbers):
             raise ConfigError(
                 "settings say all that there is to account for: leave the other options out, or use --set"
             )
-        plan, rounds = _of_settings(load(preset, config, set_))
+        settings = load(preset, config, set_)
+        (plan, rounds), memberships = _of_settings(settings), settings.clients.memberships
     else:
         if sampler is None or clients is None or cohort is None or rounds is None:
             raise ConfigError(
@@ -79,7 +81,9 @@ def account(
         plan = PrivacyPlan(cast(Any, sampler), clients, cohort, sigma, *cast(Any, chosen))
         if target_epsilon is not None:
             plan = statement.calibrate(plan, rounds, target_epsilon)
+    last = rounds
     facts = statement.account(plan, rounds)
+    facts["person"] = statement.persons(plan, memberships, lambda other, view: other.epsilon(last, view))
     if as_json:
         print_json(facts)
         return
@@ -93,6 +97,8 @@ def account(
         f"noise multiplier {plan.noise_multiplier:g}, {plan.noise}; delta {plan.delta:g}, {plan.adjacency}; accountant "
         f"{plan.accountant}, conversion: {facts['conversion']}; server: for a client in every round"
     )
+    if facts["person"] is not None:
+        say(statement.persons_line(facts["person"], plan.delta))
     for noisy in facts["sums"]:
         say(f"it counts the sum '{noisy['name']}', noise multiplier {noisy['noise_multiplier']:g}, {noisy['released']}")
     if "warning" in facts:

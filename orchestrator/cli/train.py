@@ -128,6 +128,10 @@ def _print_privacy(privacy: Mapping[str, Any]) -> None:
         f"another client {privacy['views']['client']:.4g}; to a server, which knows the cohorts, at most "
         f"{privacy['views']['server']:.4g}"
     )
+    if privacy["person"] is not None:
+        from orchestrator.privacy.statement import persons_line
+
+        say(persons_line(privacy["person"], privacy["delta"]))
     for noisy in privacy["sums"]:
         say(
             f"it counts the sum '{noisy['name']}' over all clients, released {noisy['released']} "

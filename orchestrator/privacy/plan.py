@@ -20,6 +20,8 @@ Formal guarantees (docs/privacy.md has the proofs and sources):
 * Where clients take turns ("cyclic") nobody counts on sampling, and every observer is accounted as a server is: by a
   Gaussian mechanism for each of a client's turns. That holds for noise with bands too (`orchestrator.privacy.bands`),
   and whether or not clients keep state.
+* A person who is in several clients is not one client: `PrivacyPlan.of_persons` is the plan for neighbours that differ
+  in one person (docs/privacy.md, "Persons").
 * Where cohorts are of fixed size and clients keep state, sampling is counted on by nobody (`PrivacyPlan.amplified`).
 
 Sampling hides nobody from whoever has the key that cohorts follow from (orchestrator/coordinator/cohorts.py).
@@ -28,7 +30,7 @@ Sampling hides nobody from whoever has the key that cohorts follow from (orchest
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from orchestrator.errors import ConfigError
@@ -112,6 +114,7 @@ class PrivacyPlan:
             others train tells in later rounds who took part before. Everybody is then taken to know the cohorts.
         sums: what is released besides. In those of all clients no sampling hides anybody.
         lies: bound on the probability that a round uses an upload of which the sensitivity assumes that it is refused.
+        group: 0: neighbours differ in one client; k: in the data of k clients, see `of_persons`.
 
     Raises:
         ConfigError: on construction, with one line that names the value at fault.
@@ -129,6 +132,7 @@ class PrivacyPlan:
     amplified: bool = True
     sums: tuple[NoisySum, ...] = ()
     lies: float = 0.0
+    group: int = 0
 
     def __post_init__(self) -> None:
         if self.sampler not in SAMPLERS:
@@ -160,7 +164,23 @@ class PrivacyPlan:
     @property
     def adjacency(self) -> str:
         """What neighbouring populations differ in; with "paper" what the paper claims, whatever the sampler."""
+        if self.group:
+            return f"one person's data, in up to {self.group} clients"
         return ADJACENCY["poisson" if self.accountant == "paper" else self.sampler]
+
+    def of_persons(self, memberships: int) -> PrivacyPlan:
+        """The same run, whose neighbours differ in one person: in all that up to so many clients hold, and in no other.
+
+        Sensitivity and noise stay those of one client. Each of these clients may move its round by what exchanging one
+        client does; a person in one client is a client, where neighbours are replace-one.
+        """
+        group = min(memberships, self.clients)
+        return replace(self, group=0 if group == 1 and self.sampler != "poisson" else group)
+
+    @property
+    def _exchanged(self) -> float:
+        """What exchanging one client of a group moves, in sensitivities: under add/remove one goes and one comes."""
+        return 2.0 if self.group and self.sampler == "poisson" else 1.0
 
     @property
     def server_stddev(self) -> float:
@@ -186,7 +206,11 @@ class PrivacyPlan:
 
     def sum_release(self, noisy: NoisySum, view: View = "outsider") -> Release:
         """What a sum over all clients adds to a view: a Gaussian mechanism on a cohort that everybody knows."""
-        return Release("known", self.clients, self.clients, self._seen(noisy.noise_multiplier, view))
+        return self._known(self.clients, self._seen(noisy.noise_multiplier, view))
+
+    def _known(self, cohort: int, sigma: float) -> Release:
+        """A Gaussian mechanism on a cohort that everybody knows, and in which all are that neighbours differ in."""
+        return Release("known", self.clients, cohort, sigma / (self._exchanged * max(1, self.group)))
 
     def _seen(self, sigma: float, view: View) -> float:
         """The multiplier of the noise that an observer cannot subtract."""
@@ -208,11 +232,11 @@ class PrivacyPlan:
         once = self.effective_multiplier / math.sqrt(attempts)
         sigma = self._seen(once, view)
         if self.sampler == "cyclic":
-            return Release("known", self.clients, self.cohort, self._seen(once, "server"))
-        if view == "server" or not self.amplified:
-            return Release("known", self.clients, self.cohort, sigma)
+            return self._known(self.cohort, self._seen(once, "server"))
         others = self.clients - 1 if view == "client" and self.sampler == "fixed" else self.clients
-        return Release(self.sampler, max(1, others), self.cohort, sigma)
+        if view == "server" or not self.amplified or (self.group and self.cohort >= others):
+            return self._known(self.cohort, sigma)
+        return Release(self.sampler, max(1, others), self.cohort, sigma / self._exchanged, min(self.group, others))
 
     def failing(self, rounds: int, sums: int = 0) -> float:
         """eta: bound on the probability that a truncation on shares, or a verdict on a lie, is wrong (docs/privacy.md).
