@@ -63,6 +63,7 @@ def account(
     from orchestrator.privacy import statement
     from orchestrator.privacy.plan import PrivacyPlan
 
+    memberships: int | None = 1
     sizes = (sampler, clients, cohort, rounds, honest_clients)
     numbers = (*sizes, noise_multiplier, target_epsilon, delta, accountant, noise)
     if preset or config or set_:
@@ -70,7 +71,8 @@ def account(
             raise ConfigError(
                 "settings say all that there is to account for: leave the other options out, or use --set"
             )
-        plan, rounds = _of_settings(load(preset, config, set_))
+        settings = load(preset, config, set_)
+        (plan, rounds), memberships = _of_settings(settings), settings.clients.memberships
     else:
         if sampler is None or clients is None or cohort is None or rounds is None:
             raise ConfigError(
@@ -91,7 +93,9 @@ def account(
         )
         if target_epsilon is not None:
             plan = statement.calibrate(plan, rounds, target_epsilon)
+    last = rounds
     facts = statement.account(plan, rounds)
+    facts["person"] = statement.persons(plan, memberships, lambda other, view: other.epsilon(last, view))
     if as_json:
         print_json(facts)
         return
@@ -106,6 +110,8 @@ def account(
         f"noise multiplier {plan.noise_multiplier:g}, {whose}; delta {plan.delta:g}, {plan.adjacency}; accountant "
         f"{plan.accountant}, conversion: {facts['conversion']}; server: for a client in every round"
     )
+    if facts["person"] is not None:
+        say(statement.persons_line(facts["person"], plan.delta))
     for noisy in facts["sums"]:
         say(f"it counts the sum '{noisy['name']}', noise multiplier {noisy['noise_multiplier']:g}, {noisy['released']}")
     if "warning" in facts:

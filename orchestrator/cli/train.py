@@ -130,6 +130,10 @@ def _print_privacy(privacy: Mapping[str, Any]) -> None:
     )
     if (honest := privacy["honest_clients"]) is not None:
         say(f"the clients add the noise: this counts on {honest} in every round who answer, add theirs and tell nobody")
+    if privacy["person"] is not None:
+        from orchestrator.privacy.statement import persons_line
+
+        say(persons_line(privacy["person"], privacy["delta"]))
     for noisy in privacy["sums"]:
         say(
             f"it counts the sum '{noisy['name']}' over all clients, released {noisy['released']} "

@@ -6,6 +6,7 @@ Nothing here is ever said without delta, adjacency and accountant.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,9 @@ from scipy.optimize import brentq
 
 from orchestrator.errors import ConfigError
 from orchestrator.privacy.accountant import ACCOUNTANTS
-from orchestrator.privacy.plan import LARGEST_MULTIPLIER, LEAST_MULTIPLIER, VIEWS, PrivacyPlan
+from orchestrator.privacy.plan import LARGEST_MULTIPLIER, LEAST_MULTIPLIER, VIEWS, PrivacyPlan, View
 
-__all__ = ["account", "calibrate", "table"]
+__all__ = ["account", "calibrate", "persons", "persons_line", "table"]
 
 _LARGEST_TARGET = 1e9
 _PRECISION = 1e-5
@@ -56,6 +57,41 @@ def account(plan: PrivacyPlan, rounds: int) -> dict[str, Any]:
     }
     fault = getattr(kind, "fault", None)
     return document if fault is None else {**document, "warning": fault}
+
+
+def persons(plan: PrivacyPlan, memberships: int | None, epsilon: Callable[[PrivacyPlan, View], float | None]) -> Any:
+    """What is stated of a person beside a client; None where every person is in one client, and so is a client.
+
+    Args:
+        plan: for a client.
+        memberships: clients that a person is in at most; None: nobody says less than all.
+        epsilon: of a plan, to a view.
+
+    Returns:
+        `memberships`, and `epsilon` by view, all None where none is proven. It is no client's epsilon times k: what the
+        noise hides is k times as far.
+    """
+    if memberships == 1:
+        return None
+    views: dict[str, float | str | None] = dict.fromkeys(VIEWS)
+    if memberships is not None and plan.accountant != "paper" and plan.honest is None:  # (13) is about one client
+        try:
+            views = {view: _number(epsilon(plan.of_persons(memberships), view)) for view in VIEWS}
+        except ConfigError:  # beyond the accountant's reach
+            views = dict.fromkeys(VIEWS)
+    return {"memberships": plan.clients if memberships is None else memberships, "epsilon": views}
+
+
+def persons_line(stated: Mapping[str, Any], delta: float) -> str:
+    """The same in one line. Args: stated: what `persons` returned."""
+    epsilon, most = stated["epsilon"], stated["memberships"]
+    if epsilon["outsider"] is None:
+        return f"a person in several clients: no epsilon stated; up to {most:,} memberships (clients.max_memberships)"
+    outsider, client, server = (f"{float(epsilon[view]):.4g}" for view in VIEWS)
+    return (
+        f"a person in up to {most:,} clients, all of whose data there may be others: epsilon {outsider} at delta "
+        f"{delta:g}; to another client {client}; to a server at most {server}"
+    )
 
 
 def table(plan: PrivacyPlan, rounds: int) -> list[tuple[int, dict[str, float | None]]]:

@@ -163,3 +163,25 @@ def test_noise_of_clients_is_said_to_be_theirs_and_worth_less_to_one_of_them(saf
     document = json.loads(safegnn(*ACCOUNT, *options, "--json")[1])
     assert (document["noise"], document["honest_clients"]) == ("clients", 3)
     assert document["views"]["outsider"] == document["views"]["server"] < document["views"]["client"]
+
+
+def test_account_states_a_persons_epsilon_beside_a_clients_where_memberships_are_capped(safegnn):
+    cycle = (
+        "clients.count=30",
+        "federation={cohort: 3, rounds: 20, sampling: cyclic}",
+        "privacy={clip_norm: 0.1, noise_multiplier: 9}",
+    )
+    settings = [part for setting in cycle for part in ("--set", setting)]
+    capped = [*settings, "--set", "clients.max_memberships=2"]
+    document = json.loads(safegnn("account", *capped, "--json")[1], parse_constant=pytest.fail)
+    plan = PrivacyPlan("cyclic", 30, 3, 9.0, 1e-5)
+    assert document["epsilon"] == plan.epsilon(20)
+    stated = {view: plan.of_persons(2).epsilon(20) for view in VIEWS}
+    assert document["person"] == {"memberships": 2, "epsilon": stated} and stated["server"] > 2 * plan.epsilon(20)
+    assert (
+        f"a person in up to 2 clients, all of whose data there may be others: epsilon {stated['server']:.4g}"
+        in safegnn("account", *capped)[1]
+    )
+    said = "a person in several clients: no epsilon stated; up to 30 memberships (clients.max_memberships)"
+    assert said in safegnn("account", *settings)[1]
+    assert "person" not in safegnn("account", *settings, "--set", "clients.partition=disjoint")[1]

@@ -101,7 +101,7 @@ def test_train_states_epsilon_with_all_that_belongs_to_it(safegnn):
     status, out, err = safegnn("train", *SETTINGS, *noise, *rounds)
     assert status == 0
     said = [line for line in out.splitlines() if "epsilon" in line]
-    assert len(said) == 3
+    assert len(said) == 4
     for part in (
         "privacy of a client's whole data: epsilon ",
         "at delta 0.001",
@@ -110,10 +110,11 @@ def test_train_states_epsilon_with_all_that_belongs_to_it(safegnn):
         "server",
     ):
         assert part in said[0]
-    assert said[1] == (
+    assert said[1] == "a person in several clients: no epsilon stated; up to 6 memberships (clients.max_memberships)"
+    assert said[2] == (
         "the metrics above: exact, and covered by no epsilon; in a simulation only (evaluation.exact_beside_noise)"
     )
-    assert said[2].startswith("stopped early: round ") and "privacy.epsilon_budget = 1.2" in said[2]
+    assert said[3].startswith("stopped early: round ") and "privacy.epsilon_budget = 1.2" in said[3]
     assert "Traceback" not in err
     status, out, _ = safegnn("train", *SETTINGS, *noise, *rounds, "--json")
     document = json.loads(out, parse_constant=pytest.fail)
