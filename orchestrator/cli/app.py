@@ -18,6 +18,7 @@ from orchestrator.cli.ledger import ledger
 from orchestrator.cli.mpspdz import mpc
 from orchestrator.cli.predict import predict
 from orchestrator.cli.privacy import account
+from orchestrator.cli.report import report
 from orchestrator.cli.reproduce import reproduce
 from orchestrator.cli.site import site
 from orchestrator.cli.train import train
@@ -31,7 +32,7 @@ app = typer.Typer(
     help="Fair and private federated graph neural networks.",
 )
 for command in (
-    train, predict, compare, account, ledger, audit, reproduce, certs, bench, mpc, doctor, aggregator, site
+    train, report, predict, compare, account, ledger, audit, reproduce, certs, bench, mpc, doctor, aggregator, site
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(data_app, name="data")

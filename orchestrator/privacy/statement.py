@@ -6,6 +6,7 @@ Nothing here is ever said without delta, adjacency and accountant.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.privacy.accountant import ACCOUNTANTS
 from orchestrator.privacy.plan import LARGEST_MULTIPLIER, LEAST_MULTIPLIER, VIEWS, PrivacyPlan
 
-__all__ = ["account", "calibrate", "table"]
+__all__ = ["account", "calibrate", "in_words", "table"]
 
 _LARGEST_TARGET = 1e9
 _PRECISION = 1e-5
@@ -64,6 +65,43 @@ def table(plan: PrivacyPlan, rounds: int) -> list[tuple[int, dict[str, float | N
         (done, {view: plan.epsilon(done, view) for view in VIEWS})
         for done in [*(step for step in steps if step < rounds), rounds]
     ]
+
+
+_RELEASED = {
+    "covered": "the released models and metrics",
+    "exact": "the released models",
+    "none": "the released models",
+}
+_METRICS = {
+    "covered": "noise is in them, and this epsilon covers them",
+    "exact": "exact, and covered by no epsilon; in a simulation only (evaluation.exact_beside_noise)",
+    "none": "none were released (evaluation.where = nowhere)",
+}
+
+
+def in_words(privacy: Mapping[str, Any]) -> list[str]:
+    """What a run may claim, in sentences: the claim, what else it counts, its metrics, and why training ended early.
+
+    Args:
+        privacy: as `orchestrator.reports.run.privacy_report` gives it.
+    """
+    whose = "simulated, of a run on shares; privacy" if privacy["simulated"] else "privacy"
+    said = [
+        f"{whose} of a client's whole data: epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} "
+        f"({privacy['adjacency']}, accountant {privacy['accountant']}) to whoever sees "
+        f"{_RELEASED[privacy['metrics']]}; to "
+        f"another client {privacy['views']['client']:.4g}; to a server, which knows the cohorts, at most "
+        f"{privacy['views']['server']:.4g}"
+    ]
+    for noisy in privacy["sums"]:
+        said.append(
+            f"it counts the sum '{noisy['name']}' over all clients, released {noisy['released']} "
+            f"time{'s' if noisy['released'] != 1 else ''} with noise multiplier {noisy['noise_multiplier']:g}"
+        )
+    said.append(f"the metrics above: {_METRICS[privacy['metrics']]}")
+    if privacy["stopped"]:
+        said.append(f"stopped early: {privacy['stopped']}")
+    return said
 
 
 def calibrate(plan: PrivacyPlan, rounds: int, target: float) -> PrivacyPlan:
