@@ -16,7 +16,8 @@ __all__ = ["report"]
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of comparisons; several are compared.")],
     output: Annotated[
-        Path | None, typer.Option("--output", help=f"HTML file to write; default: {REPORT} in the folder, if it is one.")
+        Path | None,
+        typer.Option("--output", help=f"HTML file to write; default: {REPORT} in the folder, if it is one."),
     ] = None,
     exact_metrics: Annotated[
         bool,

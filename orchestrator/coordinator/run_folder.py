@@ -342,7 +342,7 @@ class RunFolder:
         return self._read_json(_DATA)
 
     def save_clients(self, facts: Sequence[Mapping[str, Any]]) -> None:
-        """Write `clients.json`: sizes and groups of each client of a simulation; exact, so never of a run with noise."""
+        """Write `clients.json`: what each client of a simulation holds; exact, so never of a run with noise."""
         self._write_json(_CLIENTS, {"clients": list(facts)})
 
     def clients(self) -> list[dict[str, Any]] | None:

@@ -26,8 +26,8 @@ class Evaluation:
             y = 1. Of several classes both are the largest over the classes c, of ``yhat = c`` (Denis et al., JMLR 25,
             2024), and of that among nodes with y = c (Putzel and Lee, 2022, term by term).
         gaps: by gap, how sure it is: `low`, `high`, ends of its 95 % interval; `n_s0`, `n_s1`, nodes of each group
-            that it compares, of `delta_eo` those with y = 1, and `rate_s0`, `rate_s1`, the shares of them that are taken
-            for the positive class; of several classes `class`, which differs most and has
+            that it compares, of `delta_eo` those with y = 1, and `rate_s0`, `rate_s1`, the shares of them that are
+            taken for the positive class; of several classes `class`, which differs most and has
             these nodes, and `classes_compared`, which both groups have. Of clients also `clients` that have the gap,
             `clients_lacking` a group, `worst_n_s0` and `worst_n_s1`, the nodes behind the worst.
         counts: `nodes`, and per group: `nodes_s0`, `nodes_s1`; of two classes the same of `positives`. Of

@@ -93,7 +93,9 @@ class Arms:
         for name, (_, record), tree in zip(called, runs, trees, strict=True):
             own = arms.setdefault(name, {})
             if record.config.seed in own:
-                doubles.append(f"{record.path}: another run of {name} has seed {record.config.seed} too; it is left out")
+                doubles.append(
+                    f"{record.path}: another run of {name} has seed {record.config.seed} too; it is left out"
+                )
                 continue
             own[record.config.seed] = record
             kept.setdefault(name, tree)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -67,6 +66,7 @@ def report(paths: Sequence[Path], exact_metrics: bool = False) -> str:
         reproduce=_reproduce(arms, made, paths),
         results=results_part(arms, charts),
         withheld=list(dict.fromkeys(line for record in arms.records for line in record.withheld)),
+        hidden=any(record.hides_metrics for record in arms.records),
         exact=any(record.exact for record in arms.records),
         privacy=privacy_part(arms, charts),
         seen=seen_part(arms),
@@ -82,7 +82,11 @@ def report(paths: Sequence[Path], exact_metrics: bool = False) -> str:
 
 def _title(arms: Arms) -> str:
     config = arms.records[0].config
-    return f"{', '.join(arms.runs)} on {config.data.name}" if arms.several else f"{config.method.name} on {config.data.name}"
+    return (
+        f"{', '.join(arms.runs)} on {config.data.name}"
+        if arms.several
+        else f"{config.method.name} on {config.data.name}"
+    )
 
 
 def _sentence(arms: Arms) -> str:
@@ -106,15 +110,15 @@ def _sentence(arms: Arms) -> str:
         what = what.replace(f"{federation.cohort} a round", f"about {federation.cohort} a round")
     if not arms.several:
         return (
-            f"One graph network was trained by {config.method.name} for {rounds} of {federation.rounds} rounds with {what}; "
-            f"{where}, {noise}."
+            f"One graph network was trained by {config.method.name} for {rounds} of {federation.rounds} rounds with "
+            f"{what}; {where}, {noise}."
         )
     seeds = sorted({seed for own in arms.runs.values() for seed in own})
     listed = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
     plural = "s" if len(arms.runs) > 1 else ""
     return (
-        f"{len(arms.runs)} way{plural} of training ({', '.join(arms.runs)}) were run for up to {rounds} rounds with {listed} "
-        f"each, with {what}; {where}, {noise}."
+        f"{len(arms.runs)} way{plural} of training ({', '.join(arms.runs)}) were run for up to {rounds} rounds with "
+        f"{listed} each, with {what}; {where}, {noise}."
     )
 
 
@@ -155,7 +159,7 @@ def _warnings(arms: Arms, missing: Sequence[str]) -> list[str]:
         said[f"Differences are not paired: {arms.unpaired}."] = None
     if arms.several and len({record.completed for record in arms.records}) > 1:
         said["Runs have different numbers of rounds; their last rounds are compared."] = None
-    for arm, own in arms.runs.items():
+    for own in arms.runs.values():
         for record in own.values():
             for line in _of_run(record):
                 said[f"{record.path.name}: {line}" if arms.several else line[:1].upper() + line[1:]] = None
@@ -188,12 +192,20 @@ def _of_run(record: Record) -> list[str]:
     if config.privacy.clip_norm is not None and not record.private:
         said.append("clipping without noise protects nothing (privacy.clip_norm without privacy.noise_multiplier)")
     if not record.private and config.engine.name == "embedded" and config.federation.cohort < HIDING_COHORT:
-        said.append(f"a cohort of {config.federation.cohort} without noise: each member can learn much about the others")
+        said.append(
+            f"a cohort of {config.federation.cohort} without noise: each member can learn much about the others"
+        )
     if lost := sum(record.left_out.values()):
         said.append(f"{lost} uploads had no part in their round; see 'What each party saw'")
-    bound = [(r["model_difference"], r["model_difference_bound"]) for r in record.rounds if r.get("model_difference") is not None]
+    bound = [
+        (r["model_difference"], r["model_difference_bound"])
+        for r in record.rounds
+        if r.get("model_difference") is not None
+    ]
     if any(difference > most for difference, most in bound):
         said.append("a released model lies further from float64 than its bound allows")
     for again in (record.environment or {}).get("resumed", ()):
-        said.append(f"from round {again.get('after_round', '?')} on it went on with other versions; see environment.json")
+        said.append(
+            f"from round {again.get('after_round', '?')} on it went on with other versions; see environment.json"
+        )
     return said

@@ -16,9 +16,13 @@ def assumptions(record: Record) -> list[str]:
         said.append("The two servers do not collude, and no client colludes with a server or is operated by one.")
         said.append("All parties follow the protocol (semi-honest).")
         if config.federation.clients == "trusted":
-            said.append("Clients clip, score and encode as the program does: nobody checks (federation.clients = trusted).")
+            said.append(
+                "Clients clip, score and encode as the program does: nobody checks (federation.clients = trusted)."
+            )
         else:
-            said.append("Clients may lie: servers check length and ranges of every upload (federation.clients = untrusted).")
+            said.append(
+                "Clients may lie: servers check length and ranges of every upload (federation.clients = untrusted)."
+            )
         said.append("AES, HPKE and oblivious transfer are secure: the protection of shares is computational.")
     if record.private and config.federation.sampling != "cyclic":
         said.append(
@@ -35,7 +39,9 @@ def not_covered(record: Record) -> list[str]:
     config, said = record.config, list[str]()
     plaintext = config.engine.name == "plaintext"
     if plaintext:
-        said.append("This run was in plaintext and protected nobody; what is said is of a run on shares with its settings.")
+        said.append(
+            "This run was in plaintext and protected nobody; what is said is of a run on shares with its settings."
+        )
     elif config.engine.name == "masking":
         said.append("Masking was simulated; its one server learns every exact sum.")
     if not record.private:
@@ -46,7 +52,9 @@ def not_covered(record: Record) -> list[str]:
             said.append(f"Who took part follows from the published seed, {config.seed}, and stands in the records.")
         least = record.hiding()
         if config.federation.cohort < HIDING_COHORT or (least is not None and 0 < least < HIDING_COHORT):
-            said.append(f"Rounds may have fewer than {HIDING_COHORT} clients: each member can learn much of the others.")
+            said.append(
+                f"Rounds may have fewer than {HIDING_COHORT} clients: each member can learn much of the others."
+            )
         elif config.federation.cohort <= 10:
             said.append(f"A sum over {config.federation.cohort} clients hides each of them badly.")
     elif record.privacy is None:
@@ -56,7 +64,9 @@ def not_covered(record: Record) -> list[str]:
         if record.privacy is not None and record.privacy["metrics"] == "exact":
             said.append(f"Metrics are exact ({where}): epsilon does not cover them, only the released models.")
         if exact and config.data.scaling == "pooled":
-            said.append("Features were scaled over all clients' data (data.scaling = pooled), which epsilon does not cover.")
+            said.append(
+                "Features were scaled over all clients' data (data.scaling = pooled), which epsilon does not cover."
+            )
         said.append("Settings that were chosen by looking at results on the same data are not accounted.")
         if config.privacy.ledger is None:
             said.append("Other runs on the same data add to this one: no ledger counts them (privacy.ledger).")
@@ -72,11 +82,13 @@ def not_covered(record: Record) -> list[str]:
     if config.evaluation.where == "whole_graph":
         said.append("Whoever evaluates holds the whole graph: evaluation is outside the threat model.")
     elif config.evaluation.where == "clients" and config.evaluation.tables == "each":
-        said.append("The coordinator sees each client's counts by group, label and prediction (evaluation.tables = each).")
+        said.append(
+            "The coordinator sees each client's counts by group, label and prediction (evaluation.tables = each)."
+        )
     said.append("Sizes and times of messages are seen by whoever sees the network, and show how many take part.")
     if config.engine.name == "embedded":
         said.append(
-            "Where one machine runs all processes it only simulates that the servers are apart: its operator could read "
-            "both halves."
+            "Where one machine runs all processes it only simulates that the servers are apart: its operator could "
+            "read both halves."
         )
     return said

@@ -1,6 +1,7 @@
 """What becomes known in a run: every kind of opening with its reason, and what each party sees.
 
-Servers do not count their openings; this is the list of all that the program has, and a test compares it with the source.
+Servers do not count their openings: this is the list of all that the program has, which a test compares with the
+source.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ __all__ = ["OPENINGS", "Opening", "Party", "openings", "parties"]
 
 
 class Opening(NamedTuple):
-    """One kind. Attributes: reason: as the source gives it; shows: what whoever sees it learns; can: whether it occurs."""
+    """One kind.
+
+    Attributes:
+        reason: as the source gives it.
+        shows: what whoever sees it learns.
+        can: whether it may occur with some settings.
+    """
 
     reason: str
     seen_by: str
@@ -111,17 +118,21 @@ def parties(config: Config) -> list[Party]:
         rows.append(
             Party(
                 "one server",
-                "its shares of the uploads, masked values, the cohort, who was left out, public settings, the first model",
+                "its shares of uploads, masked values, the cohort, who was left out, public settings, the first model",
                 "additive secret sharing, computational" + ("; the other server's noise" if noise else ""),
             )
         )
         rows.append(Party("both servers together", "every upload", "excluded: they must not collude"))
         if engine == "mpspdz" and config.engine.protocol == "dealer-ring":
-            rows.append(Party("the dealer", "which program runs, public parameters, the model's length, when", "no share"))
+            rows.append(
+                Party("the dealer", "which program runs, public parameters, the model's length, when", "no share")
+            )
         if engine == "embedded" and config.engine.preprocessing == "dealer":
             rows.append(Party("the dealer", "how many correlations of each kind a round takes, and when", "no share"))
     elif engine == "masking":
-        rows.append(Party("the server", "masked uploads, the sum of the cohort's updates, who dropped out", "pairwise masks"))
+        rows.append(
+            Party("the server", "masked uploads, the sum of the cohort's updates, who dropped out", "pairwise masks")
+        )
     sees = ["sealed uploads" if engine in ("embedded", "mpspdz") else "", "the cohorts, who was left out and why"]
     if not _own_models(config):
         sees.append("released models")
@@ -137,5 +148,7 @@ def parties(config: Config) -> list[Party]:
     if own.where == "whole_graph":
         rows.append(Party("whoever evaluates", "the whole graph", "nothing: evaluation is outside the threat model"))
     if any(not statistic.each_round for statistic in config.method.statistics()) or own.tables == "summed":
-        rows.append(Party("everybody", "sums over all clients, of statistics or counts", "secret sharing of the summands"))
+        rows.append(
+            Party("everybody", "sums over all clients, of statistics or counts", "secret sharing of the summands")
+        )
     return rows

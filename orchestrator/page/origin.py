@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orchestrator.config import Config, load_config, merged_layers, preset_names
+from orchestrator.config import DEFAULT_METHOD, Config, load_config, merged_layers, preset_names
 from orchestrator.errors import SafeGNNError
 from orchestrator.page.arms import leaves
 
@@ -49,9 +49,10 @@ def origin(config: Config, path: Path) -> Origin:
     tree = leaves(config.model_dump(mode="json"))
     named = [name for name in preset_names() if name not in _LAYERS]
     apart = {(name,): _apart(tree, _layers((name,))) for name in named}
-    near = [(), *sorted(apart, key=lambda presets: apart[presets])[:3]]
-    tried = [(*presets, *layer) for presets in near for layer in ((), *((name,) for name in _LAYERS))]
-    found = min((_changed(config, tree, presets) for presets in tried), key=lambda own: len(own[1]) + len(own[0]))
+    near: list[tuple[str, ...]] = [(), *sorted(apart, key=lambda presets: apart[presets])[:2]]
+    best = min((_changed(config, tree, presets) for presets in near), key=_length)
+    layered = [(*best[0], layer) for layer in _LAYERS] if best[0] and best[1] else []
+    found = min([best, *(_changed(config, tree, presets) for presets in layered)], key=_length)
     presets, changed = found
     sets = [f"{name}={json.dumps(now, ensure_ascii=False)}" for name, (_, now) in changed.items()]
     words = ["safegnn", "train", *[word for name in presets for word in ("--preset", name)]]
@@ -94,19 +95,23 @@ def _apart(tree: Mapping[str, Any], layer: Mapping[str, Any]) -> int:
 def _changed(
     config: Config, tree: Mapping[str, Any], presets: tuple[str, ...]
 ) -> tuple[tuple[str, ...], dict[str, tuple[Any, Any]]]:
+    method = config.method.name
     try:
-        base = leaves(load_config(presets, overrides=[f"method.name={json.dumps(config.method.name)}"]).model_dump(mode="json"))
-        plain = leaves(load_config(presets).model_dump(mode="json"))
+        named = load_config(presets, overrides=[f"method.name={json.dumps(method)}"])
     except SafeGNNError:  # the presets do not go together, or not with the method
         return presets, {name: ("–", value) for name, value in tree.items()}
-    names = {"method.name": plain["method.name"]} if plain["method.name"] != config.method.name else {}
+    base, own = leaves(named.model_dump(mode="json")), _layers(presets).get("method.name", DEFAULT_METHOD)
+    names = {} if own == method else {"method.name": own}
     changed = {name: (was, tree[name]) for name, was in names.items()}
-    for name in (*tree, *(name for name in base if name not in tree)):
-        if name.startswith("run.") or name in changed or base.get(name) == tree.get(name):
-            continue
-        if name in tree:
-            changed[name] = (base.get(name), tree[name])
+    for name, value in tree.items():
+        if not name.startswith("run.") and name not in changed and base.get(name) != value:
+            changed[name] = (base.get(name), value)
     return presets, changed
+
+
+def _length(found: tuple[tuple[str, ...], dict[str, tuple[Any, Any]]]) -> int:
+    """How long the command is."""
+    return len(found[0]) + len(found[1])
 
 
 def _same(config: Config, presets: tuple[str, ...], sets: list[str]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.agreement.from_settings import plan_of
 from orchestrator.evaluation.group_table import GAPS
 from orchestrator.evaluation.metrics import moving_average
-from orchestrator.experiments.cost_report import PAPER
+from orchestrator.experiments.paper import PAPER
 from orchestrator.experiments.tables import Spread, metric
 from orchestrator.page.arms import Arms
 from orchestrator.page.limits import assumptions, not_covered
@@ -263,10 +263,11 @@ def _promise(record: Record, charts: Charts) -> dict[str, Any]:
         "accountant": f"{said['accountant']} ({said['conversion']})",
         "sampler": f"{config.federation.sampling}, {config.federation.cohort} of {config.clients.count} clients a round"
         + ("" if said["amplified"] else "; not counted on, as clients keep state"),
-        "noise": f"discrete Gaussian, σ = {said['noise_multiplier']:g} of the sensitivity, {said['noise']}; each server's "
-        f"standard deviation {said['server_stddev']:.4g}"
+        "noise": f"discrete Gaussian, σ = {said['noise_multiplier']:g} of the sensitivity, {said['noise']}; each "
+        f"server's standard deviation {said['server_stddev']:.4g}"
         + (f"; in {said['bands']} bands" if said["bands"] > 1 else ""),
-        "clip bound C": f"{said['clip_norm']:.4g}" + (" in the last round" if config.privacy.clip == "quantile" else ""),
+        "clip bound C": f"{said['clip_norm']:.4g}"
+        + (" in the last round" if config.privacy.clip == "quantile" else ""),
         "sensitivity": f"{said['sensitivity']:.4g} ({config.privacy.sensitivity})",
         "rounds released": str(record.completed),
         "most participations of a client": str(said["participations"]),
@@ -275,7 +276,8 @@ def _promise(record: Record, charts: Charts) -> dict[str, Any]:
     for noisy in said["sums"]:
         facts[f"sum '{noisy['name']}'"] = f"released {noisy['released']} times, σ = {noisy['noise_multiplier']:g}"
     views = [
-        {"who": _OBSERVERS[view][0], "knows": _OBSERVERS[view][1], "epsilon": f"{said['views'][view]:.4g}"} for view in VIEWS
+        {"who": _OBSERVERS[view][0], "knows": _OBSERVERS[view][1], "epsilon": f"{said['views'][view]:.4g}"}
+        for view in VIEWS
     ]
     views[-1]["knows"] += f"; for the client drawn most often, {said['participations']} times"
     outsider = [row.get("epsilon") for row in record.rounds]
@@ -283,13 +285,19 @@ def _promise(record: Record, charts: Charts) -> dict[str, Any]:
     lines = [Line("an outsider", rounds, outsider)]
     steps = sorted({max(1, k * record.completed // 4) for k in range(1, 5)})
     for view in VIEWS[1:]:
-        lines.append(Line(f"{_OBSERVERS[view][0]}{', at most' if view == 'server' else ''}", steps, [plan.epsilon(k, view) for k in steps]))
+        lines.append(
+            Line(
+                f"{_OBSERVERS[view][0]}{', at most' if view == 'server' else ''}",
+                steps,
+                [plan.epsilon(k, view) for k in steps],
+            )
+        )
     marks = [] if budget is None else [(budget, "budget")]
     title = f"ε over the rounds at δ = {said['delta']:g}, by who looks"
     chart = charts.lines(title, lines, "round", "ε", marks, from_zero=True)
     note = (
-        "The server's curve is its worst case, a client that takes part in every round; the table has the client that was "
-        "drawn most often."
+        "The server's curve is its worst case, a client that takes part in every round; the table has the client that "
+        "was drawn most often."
         if config.federation.sampling != "cyclic"
         else ""
     )
@@ -322,11 +330,16 @@ def refusals(arms: Arms) -> list[dict[str, Any]]:
     rows = []
     for arm, own in arms.runs.items():
         for seed, record in own.items():
+            run = {"arm": arm, "seed": seed}
+            if record.private and record.left_out:
+                why = "not said of a run with noise: it tells who took part; metrics.jsonl has it"
+                rows.append({**run, "reason": why, "count": sum(record.left_out.values()), "who": "–"})
+                continue
             for reason, count in sorted(record.left_out.items()):
                 whose = sorted(client for client, reasons in record.who.items() if reason in reasons)
                 shown = ", ".join(map(str, whose[:12])) + (", …" if len(whose) > 12 else "")
-                who = "not said in a report of a run with noise" if record.private else f"client {shown}"
-                rows.append({"arm": arm, "seed": seed, "reason": reason, "count": count, "who": who})
+                who = f"client{'s' if len(whose) > 1 else ''} {shown}"
+                rows.append({**run, "reason": reason, "count": count, "who": who})
     return rows
 
 
@@ -339,6 +352,8 @@ def costs_part(arms: Arms, charts: Charts) -> list[dict[str, Any]]:
             continue
         medians = {name: median(row[name] for row in record.costs) for name in record.costs[0] if name != "round"}
         total = {name: sum(row[name] for row in record.costs) for name in medians}
+        if record.private:
+            medians, total = _coarse(medians, record.config.federation.sampling), {}
         bars = [Bar(label, medians[n], _seconds(medians[n])) for n, label in _SECONDS.items() if medians.get(n)]
         clear = record.clear_bytes
         edges = []
@@ -350,22 +365,28 @@ def costs_part(arms: Arms, charts: Charts) -> list[dict[str, Any]]:
                         "edge": edge,
                         "what": what,
                         "median": _bytes(medians[name]),
-                        "total": _bytes(total[name]),
+                        "total": _bytes(total[name]) if total else "–",
                         "floor": "" if floor is None else _bytes(floor),
                         "ratio": "" if not floor else f"{medians[name] / floor:.2f} ×",
                     }
                 )
-        rounds = [row["round"] for row in record.costs]
-        lines = [Line(label, rounds, [row[n] for row in record.costs]) for n, label in _SECONDS.items() if medians.get(n)]
+        rounds, of = [row["round"] for row in record.costs], f"{arm}: " if arms.several else ""
+        lines = [
+            Line(label, rounds, [row[n] for row in record.costs]) for n, label in _SECONDS.items() if total.get(n)
+        ]
         whole = sum(total.get(name, 0.0) for name in ("training_seconds", "online_seconds", "sums_online_seconds"))
         found.append(
             {
                 "arm": arm,
-                "bars": charts.bars(f"{arm}: seconds of a round by part, median", bars, "seconds of a round") if bars else "",
-                "lines": charts.lines(f"{arm}: seconds of each round", lines, "round", "seconds", from_zero=True),
+                "bars": charts.bars(f"{of}Seconds of a round by part, median", bars, "seconds of a round")
+                if bars
+                else "",
+                "lines": charts.lines(f"{of}Seconds of each round", lines, "round", "seconds", from_zero=True)
+                if lines
+                else "",
                 "edges": edges,
                 "exchanges": f"{medians.get('online_rounds', 0):g}",
-                "whole": _seconds(whole),
+                "whole": "" if record.private else _seconds(whole),
                 "rounds": len(rounds),
                 "paper": f"{PAPER['online_seconds']:g} s and {PAPER['online_megabytes']:g} MB",
                 "embedded": record.config.engine.name in ("embedded", "mpspdz"),
@@ -373,6 +394,15 @@ def costs_part(arms: Arms, charts: Charts) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _coarse(medians: Mapping[str, float], sampling: str) -> dict[str, float]:
+    """Of a run with noise: times to one digit, since they say how large those are who took part, and no sizes that do."""
+    kept = {name: float(f"{value:.0e}") for name, value in medians.items() if name.endswith("_seconds")}
+    public = ("upload_bytes_per_client", "download_bytes_per_client", "online_rounds")
+    return kept | {
+        name: v for name, v in medians.items() if name in public or (name not in kept and sampling != "poisson")
+    }
 
 
 def clients_part(arms: Arms, charts: Charts) -> dict[str, Any]:
@@ -419,7 +449,10 @@ def _spreads(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     for name, label in names.items():
         values = [row[name] for row in rows if row.get(name) is not None]
         if values:
-            cells = [f"{value:,.2f}" if name == "balance" else f"{value:,.0f}" for value in (min(values), median(values), max(values))]
+            cells = [
+                f"{value:,.2f}" if name == "balance" else f"{value:,.0f}"
+                for value in (min(values), median(values), max(values))
+            ]
             found.append({"name": label, "min": cells[0], "median": cells[1], "max": cells[2]})
     return found
 

@@ -1,7 +1,8 @@
 """What a run left on the disk, as far as a report may say it.
 
 A report is passed on, and a run folder is not. Of a run with noise it therefore has nothing that no epsilon covers:
-no exact metrics, no fingerprint of the data, no count of nodes, and not who was left out, when. `Record.withheld` says so.
+no exact metrics, no fingerprint of the data, no count of nodes, and not who was left out, when. `Record.withheld` says
+so.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _WITHHELD = (
     "fingerprints and counts of the data (inputs.json, data.json): they are exact",
     "who was left out in which round: that says who took part, which epsilon counts on being unknown",
     "sizes and groups of clients: they are exact, and the run wrote none",
+    "what single rounds cost, and exact times: they say how many took part, and how large these are",
 )
 
 
@@ -150,7 +152,9 @@ class Record:
             return None
         if self.privacy is not None and self.privacy["stopped"]:
             return str(self.privacy["stopped"])
-        return f"{self.completed} of {self.config.federation.rounds} rounds are completed: it was interrupted, or goes on"
+        return (
+            f"{self.completed} of {self.config.federation.rounds} rounds are completed: it was interrupted, or goes on"
+        )
 
     @property
     def clear_bytes(self) -> int | None:
@@ -171,6 +175,11 @@ class Record:
         """Of the labels; two where nothing says otherwise."""
         said = ((self.inputs or {}).get("graph") or {}).get("classes", "2")
         return int(said) if str(said).isdigit() else 2
+
+    @property
+    def hides_metrics(self) -> bool:
+        """Whether there are metrics that are not shown."""
+        return _WITHHELD_METRICS in self.withheld and bool(self.rounds)
 
     def series(self, mask: str, name: str) -> list[float | None]:
         """A metric over the rounds; empty where nothing is shown."""

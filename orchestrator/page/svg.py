@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from markupsafe import Markup, escape
 from matplotlib.ticker import MaxNLocator
 
-__all__ = ["DARK", "LIGHT", "Bar", "Charts", "Interval", "Line", "Track"]
+__all__ = ["DARK", "LIGHT", "Bar", "Chart", "Charts", "Interval", "Line", "Track"]
 
 LIGHT = ("#0b62a4", "#c2410c", "#1a1a1a", "#b0468c", "#2f9e6b", "#8a6d00")
 DARK = ("#5cb0ff", "#ff9d4d", "#f2f2f2", "#e58ac4", "#3fae86", "#e6d04c")
@@ -36,6 +36,13 @@ _LETTER = 6.6
 
 Value = float | None
 _Row = TypeVar("_Row")
+
+
+class Chart(NamedTuple):
+    """A drawing, and the heading above it."""
+
+    title: str
+    svg: Markup
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,7 @@ class Charts:
         y_label: str,
         marks: Sequence[tuple[float, str]] = (),
         from_zero: bool = False,
-    ) -> Markup:
+    ) -> Chart:
         """Series over a common axis. Args: marks: levels to compare with, and what they are."""
         values = [v for line in lines for v in (*line.y, *line.low, *line.high, *line.raw) if _real(v)]
         xs = [x for line in lines for x in line.x]
@@ -135,7 +142,7 @@ class Charts:
 
     def plane(
         self, title: str, tracks: Sequence[Track], x_label: str, y_label: str, marks: Sequence[tuple[float, str]] = ()
-    ) -> Markup:
+    ) -> Chart:
         """Points, and ways to them. Args: marks: levels of y."""
         points = [p for track in tracks for p in (*track.way, *track.dots, *([track.end] if track.end else []))]
         if not points:
@@ -174,7 +181,7 @@ class Charts:
         said += [f"{dots} dots, {x_label} up to {max(x for x, _ in points):.4g}."] if dots else []
         return self._svg(title, f"{y_label} against {x_label}. " + " ".join(said), parts, height=300)
 
-    def bars(self, title: str, bars: Sequence[Bar], unit: str, mark: str = "") -> Markup:
+    def bars(self, title: str, bars: Sequence[Bar], unit: str, mark: str = "") -> Chart:
         """Horizontal bars on a scale from 0. Args: mark: what the bars' marks are."""
         most = max((max(bar.value, bar.mark or 0.0) for bar in bars), default=0.0)
         left = min(250, 16 + int(_LETTER * max((len(bar.name) for bar in bars), default=0)))
@@ -193,7 +200,7 @@ class Charts:
         said = [f"{bar.name}: {bar.text}" + (f" ({mark}: {bar.mark:.4g})" if bar.mark else "") for bar in bars]
         return self._svg(title, f"Bars, {unit}. " + "; ".join(said) + ".", parts, height=16 + row * len(bars))
 
-    def columns(self, title: str, values: Sequence[float], x_label: str, y_label: str, names: Sequence[str]) -> Markup:
+    def columns(self, title: str, values: Sequence[float], x_label: str, y_label: str, names: Sequence[str]) -> Chart:
         """Vertical columns, one a thing that is numbered or named."""
         if not values:
             return self._nothing(title, f"{y_label}: nothing was recorded.")
@@ -206,11 +213,13 @@ class Charts:
             shape = f'x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" height="{max(0.0, base - top):.1f}"'
             parts.append(f'<rect class="b" {shape}><title>{escape(names[k])}: {value:g}</title></rect>')
             if k % every == 0:
-                parts.append(f'<text class="k" x="{x:.1f}" y="{base + 15:.1f}" text-anchor="middle">{escape(names[k])}</text>')
+                parts.append(
+                    f'<text class="k" x="{x:.1f}" y="{base + 15:.1f}" text-anchor="middle">{escape(names[k])}</text>'
+                )
         said = f"{len(values)} columns from {min(values):g} to {max(values):g}."
         return self._svg(title, f"{y_label} by {x_label}. {said}", parts, height=200)
 
-    def intervals(self, title: str, rows: Sequence[Interval], x_label: str) -> Markup:
+    def intervals(self, title: str, rows: Sequence[Interval], x_label: str) -> Chart:
         """Values with their intervals, a row each, and a line at 0."""
         if not rows:
             return self._nothing(title, f"{x_label}: nothing can be compared.")
@@ -235,7 +244,7 @@ class Charts:
         said = "; ".join(f"{row.name}: {row.text}" for row in rows)
         return self._svg(title, f"{x_label}. {said}.", parts, height=height)
 
-    def _svg(self, title: str, description: str, parts: Sequence[str], height: int = _HEIGHT) -> Markup:
+    def _svg(self, title: str, description: str, parts: Sequence[str], height: int = _HEIGHT) -> Chart:
         number = next(self._numbers)
         label, told = f"figure-{number}-title", f"figure-{number}-text"
         head = (
@@ -243,16 +252,16 @@ class Charts:
             f'style="max-width:{_WIDTH}px"><title id="{label}">{escape(title)}</title>'
             f'<desc id="{told}">{escape(description)}</desc>'
         )
-        return Markup(head + "".join(parts) + "</svg>")
+        return Chart(title, Markup(head + "".join(parts) + "</svg>"))
 
-    def _nothing(self, title: str, why: str) -> Markup:
+    def _nothing(self, title: str, why: str) -> Chart:
         text = f'<text class="k" x="{_WIDTH / 2}" y="34" text-anchor="middle">{escape(why)}</text>'
         return self._svg(title, why, [text], height=60)
 
     @staticmethod
     def _room(names: Sequence[str]) -> float:
         """To the right of the frame, for names."""
-        return min(190.0, 22 + _LETTER * max((len(name) for name in names), default=0))
+        return max(104.0, min(190.0, 22 + _LETTER * max((len(name) for name in names), default=0)))
 
     @staticmethod
     def _axes(frame: _Frame, x_label: str, y_label: str, ticks_x: bool = True, ticks_y: bool = True) -> Iterator[str]:
@@ -287,7 +296,8 @@ class Charts:
         lowest = frame.height - _BOTTOM - 14 * (len(ordered) - 1)
         for k, (y, text, kind) in enumerate(ordered):
             placed = max(min(y, lowest + 14 * k), placed + 14)
-            yield f'<text class="e {kind}" x="{_WIDTH - frame.right + 8:.1f}" y="{placed + 4:.1f}">{escape(text)}</text>'
+            x = _WIDTH - frame.right + 8
+            yield f'<text class="e {kind}" x="{x:.1f}" y="{placed + 4:.1f}">{escape(text)}</text>'
 
     @staticmethod
     def _line(frame: _Frame, k: int, line: Line) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Plain answers that stand at the head of a report: learned at all, one class only, fairer than the baseline, private."""
+"""Plain answers for the head of a report: learned at all, one class only, fairer than the baseline, private."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def chance(evaluation: Mapping[str, Any]) -> tuple[str, float, float] | None:
     """A metric, what guessing gives of it, and 1.96 standard deviations of that on as many nodes.
 
     AUC: the variance of Mann and Whitney's statistic where scores say nothing, (n0 + n1 + 1)/(12 n0 n1). Where AUC is a
-    mean over clients, or there is none, balanced accuracy: at most (1/n0 + 1/n1)/16. Clients that share nodes count for as
-    many as `nodes_effective` says. None of other than two classes, whose counts are not recorded, and of one class.
+    mean over clients, or there is none, balanced accuracy: at most (1/n0 + 1/n1)/16. Clients that share nodes count for
+    as many as `nodes_effective` says. None of other than two classes, whose counts are not recorded, and of one class.
     """
     counts = evaluation.get("counts") or {}
     nodes, ones = counts.get("nodes") or 0, counts.get("positives")
@@ -87,8 +87,10 @@ def one_class(record: Record) -> Verdict | None:
     balanced = evaluation.get("balanced_accuracy")
     flat = balanced is not None and abs(balanced - 1 / record.classes) < 1e-9
     flat = flat and not any(evaluation.get(gap) for gap in GAPS)
-    if constant and record.classes == 2 or flat and not known:
-        return Verdict("bad", "one class for every node", "balanced accuracy is that of a constant; its gaps mean nothing")
+    if (constant and record.classes == 2) or (flat and not known):
+        return Verdict(
+            "bad", "one class for every node", "balanced accuracy is that of a constant; its gaps mean nothing"
+        )
     return None
 
 

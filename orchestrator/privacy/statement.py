@@ -98,7 +98,7 @@ def in_words(privacy: Mapping[str, Any]) -> list[str]:
             f"it counts the sum '{noisy['name']}' over all clients, released {noisy['released']} "
             f"time{'s' if noisy['released'] != 1 else ''} with noise multiplier {noisy['noise_multiplier']:g}"
         )
-    said.append(f"the metrics above: {_METRICS[privacy['metrics']]}")
+    said.append(f"the metrics: {_METRICS[privacy['metrics']]}")
     if privacy["stopped"]:
         said.append(f"stopped early: {privacy['stopped']}")
     return said

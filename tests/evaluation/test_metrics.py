@@ -163,7 +163,7 @@ def test_a_gap_is_the_difference_of_the_rates_beside_it():
     predicted = LOGITS.argmax(axis=1) if LOGITS.ndim > 1 else LOGITS > 0
     for gap, among in (("delta_sp", LABELS >= 0), ("delta_eo", LABELS == 1)):
         facts = result.gaps[gap]
-        rates = [predicted[among & (SENSITIVE == g)].mean() for g in (0, 1)]
+        rates = [predicted[among & (g == SENSITIVE)].mean() for g in (0, 1)]
         assert (facts["rate_s0"], facts["rate_s1"]) == pytest.approx(rates)
         assert result.metrics[gap] == pytest.approx(abs(rates[1] - rates[0]))
 
