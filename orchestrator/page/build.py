@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from orchestrator.agreement.round_plan import HIDING_COHORT
 from orchestrator.evaluation.group_table import GAPS
+from orchestrator.experiments.plan import GridPlan
 from orchestrator.files import write_atomically
 from orchestrator.page.arms import Arms, read_runs
 from orchestrator.page.origin import Origin, origin, settings
@@ -116,8 +117,9 @@ def _sentence(arms: Arms) -> str:
     seeds = sorted({seed for own in arms.runs.values() for seed in own})
     listed = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
     plural = "s" if len(arms.runs) > 1 else ""
+    number = {2: "Two", 3: "Three", 4: "Four", 5: "Five"}.get(len(arms.runs), str(len(arms.runs)))
     return (
-        f"{len(arms.runs)} way{plural} of training ({', '.join(arms.runs)}) were run for up to {rounds} rounds with "
+        f"{number} way{plural} of training ({', '.join(arms.runs)}) were run for up to {rounds} rounds with "
         f"{listed} each, with {what}; {where}, {noise}."
     )
 
@@ -138,17 +140,23 @@ def _verdicts(arms: Arms) -> list[Verdict]:
             said.append(constant[0]._replace(short=of + constant[0].short))
     if arms.several and not arms.unpaired:
         for arm in [arm for arm in arms.runs if arm != arms.baseline]:
-            for gap in [gap for gap in GAPS if gap in arms.metrics()]:
-                pair, seeds = arms.paired(arm, gap)
-                if seeds:
-                    said.append(compared(arm, arms.baseline, gap, pair, seeds))
+            names = arms.metrics()
+            for name in ("auc" if "auc" in names else "accuracy", *GAPS):
+                pair, seeds = arms.paired(arm, name)
+                if seeds and name in names:
+                    said.append(compared(arm, arms.baseline, name, pair, seeds))
     return [*said, privacy(arms.records)]
 
 
 def _reproduce(arms: Arms, made: Origin, paths: Sequence[Path]) -> list[str]:
-    """Commands, one a line."""
+    """Commands, one a line: of one run, of a comparison of methods, or of the first runs of anything else."""
     if not arms.several:
         return [made.command]
+    if len(paths) == 1 and (plan := GridPlan.load(paths[0])).kind == "methods":  # one folder of several runs
+        command = origin(plan.common, paths[0]).command
+        if command.startswith("safegnn train --"):
+            also = f" --methods {','.join(plan.settings)} --seeds {plan.seeds}"
+            return [command.replace("safegnn train", "safegnn compare", 1) + also]
     return [f"{record.path.name}: {origin(record.config, record.path).command}" for record in arms.records[:8]]
 
 
@@ -162,8 +170,14 @@ def _warnings(arms: Arms, missing: Sequence[str]) -> list[str]:
     for own in arms.runs.values():
         for record in own.values():
             for line in _of_run(record):
-                said[f"{record.path.name}: {line}" if arms.several else line[:1].upper() + line[1:]] = None
+                said[f"{record.path.name}: {line}" if arms.several else _sentence_case(line)] = None
     return list(said)
+
+
+def _sentence_case(line: str) -> str:
+    """A file's name or a path at its beginning stays as it is."""
+    first = line.partition(" ")[0]
+    return line if "." in first or "/" in first else line[:1].upper() + line[1:]
 
 
 def _of_run(record: Record) -> list[str]:
@@ -174,6 +188,8 @@ def _of_run(record: Record) -> list[str]:
         said.append(record.stopped)
     if not record.rounds:
         said.append("no round was completed: there is nothing to show but settings")
+    elif len(record.costs) < len(record.rounds):
+        said.append(f"costs.csv lacks {len(record.rounds) - len(record.costs)} of {len(record.rounds)} rounds")
     found = learned(record)
     if found.kind == "bad":
         said.append(f"the model is near chance, and gaps of such a model mean little: {found.why}")

@@ -39,9 +39,8 @@ def not_covered(record: Record) -> list[str]:
     config, said = record.config, list[str]()
     plaintext = config.engine.name == "plaintext"
     if plaintext:
-        said.append(
-            "This run was in plaintext and protected nobody; what is said is of a run on shares with its settings."
-        )
+        of = "; what is said is of a run on shares with its settings" if record.private else ""
+        said.append(f"This run was in plaintext and protected nobody{of}.")
     elif config.engine.name == "masking":
         said.append("Masking was simulated; its one server learns every exact sum.")
     if not record.private:

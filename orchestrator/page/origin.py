@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from functools import lru_cache
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from orchestrator.config import DEFAULT_METHOD, Config, load_config, merged_layers, preset_names
 from orchestrator.errors import SafeGNNError
 from orchestrator.page.arms import leaves
+from orchestrator.yaml_text import parse
 
 __all__ = ["Origin", "Setting", "origin", "settings"]
 
@@ -54,7 +56,7 @@ def origin(config: Config, path: Path) -> Origin:
     layered = [(*best[0], layer) for layer in _LAYERS] if best[0] and best[1] else []
     found = min([best, *(_changed(config, tree, presets) for presets in layered)], key=_length)
     presets, changed = found
-    sets = [f"{name}={json.dumps(now, ensure_ascii=False)}" for name, (_, now) in changed.items()]
+    sets = [f"{name}={_yaml(now)}" for name, (_, now) in changed.items()]
     words = ["safegnn", "train", *[word for name in presets for word in ("--preset", name)]]
     words += [word for each in sets for word in ("--set", each)]
     command = " ".join(map(shlex.quote, words))
@@ -120,6 +122,13 @@ def _same(config: Config, presets: tuple[str, ...], sets: list[str]) -> bool:
     except SafeGNNError:
         return False
     return made.model_copy(update={"run": config.run}) == config
+
+
+def _yaml(value: Any) -> str:
+    """As `--set` reads it; a name needs no quotes."""
+    if isinstance(value, str) and re.fullmatch(r"[a-z][a-z_0-9+-]{3,}", value) and parse(value, "") == value:
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _plain(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from orchestrator.agreement.from_settings import plan_of
 from orchestrator.evaluation.group_table import GAPS
 from orchestrator.evaluation.metrics import moving_average
+from orchestrator.experiments.paired import Paired
 from orchestrator.experiments.paper import PAPER
 from orchestrator.experiments.tables import Spread, metric
 from orchestrator.page.arms import Arms
@@ -95,9 +97,7 @@ def _comparison(arms: Arms, charts: Charts) -> dict[str, Any]:
     differences, figures = [], []
     if not arms.unpaired:
         for arm in [arm for arm in arms.runs if arm != arms.baseline]:
-            pairs = {name: arms.paired(arm, name) for name in names}
-            cells = {NAMES[name]: str(pair) if seeds else "–" for name, (pair, seeds) in pairs.items()}
-            differences.append({"arm": arm, "seeds": max(seeds for _, seeds in pairs.values()), "cells": cells})
+            differences += [_difference(arm, name, *arms.paired(arm, name)) for name in names]
         for name in names:
             rows_of = [
                 Interval(arm, pair.mean, pair.low, pair.high, str(pair))
@@ -118,6 +118,20 @@ def _comparison(arms: Arms, charts: Charts) -> dict[str, Any]:
         "unpaired": arms.unpaired,
         "floors": _floors(arms),
     }
+
+
+def _difference(arm: str, name: str, pair: Paired, seeds: int) -> dict[str, Any]:
+    """A row of the table of differences."""
+    row = {"arm": arm, "name": NAMES[name], "seeds": seeds, "mean": "undefined", "interval": "–", "so": "–"}
+    if pair.mean is None:
+        return row
+    row["mean"] = f"{pair.mean:+.4f}"
+    if pair.low is None or pair.high is None:
+        return {**row, "so": "one pair: nobody can tell"}
+    told = pair.low > 0 or pair.high < 0
+    better = (pair.mean < 0) == (name in GAPS)
+    so = ("fairer" if name in GAPS else "better") if better else ("less fair" if name in GAPS else "worse")
+    return {**row, "interval": f"{pair.low:+.4f} to {pair.high:+.4f}", "so": so if told else "not told from noise"}
 
 
 def _floors(arms: Arms) -> list[str]:
@@ -166,7 +180,8 @@ def _line(arms: Arms, arm: str, name: str) -> Line | None:
         smooth = [moving_average(values[:length]) for values in series]
         spreads = [Spread.of(column) for column in zip(*smooth, strict=True)]
         middle = [spread.mean for spread in spreads]
-        low = [None if s.mean is None or s.sd is None else s.mean - s.sd for s in spreads]
+        least = 0.0 if name in GAPS else -math.inf  # a gap is a size
+        low = [None if s.mean is None or s.sd is None else max(least, s.mean - s.sd) for s in spreads]
         high = [None if s.mean is None or s.sd is None else s.mean + s.sd for s in spreads]
         return Line(arm, rounds, middle, low, high)
     smooth_one = moving_average(series[0])
@@ -371,9 +386,7 @@ def costs_part(arms: Arms, charts: Charts) -> list[dict[str, Any]]:
                     }
                 )
         rounds, of = [row["round"] for row in record.costs], f"{arm}: " if arms.several else ""
-        lines = [
-            Line(label, rounds, [row[n] for row in record.costs]) for n, label in _SECONDS.items() if total.get(n)
-        ]
+        lines = [Line(label, rounds, [row[n] for row in record.costs]) for n, label in _SECONDS.items() if total.get(n)]
         whole = sum(total.get(name, 0.0) for name in ("training_seconds", "online_seconds", "sums_online_seconds"))
         found.append(
             {
@@ -397,7 +410,7 @@ def costs_part(arms: Arms, charts: Charts) -> list[dict[str, Any]]:
 
 
 def _coarse(medians: Mapping[str, float], sampling: str) -> dict[str, float]:
-    """Of a run with noise: times to one digit, since they say how large those are who took part, and no sizes that do."""
+    """Of a run with noise: times to one digit, and no sizes that tell who took part."""
     kept = {name: float(f"{value:.0e}") for name, value in medians.items() if name.endswith("_seconds")}
     public = ("upload_bytes_per_client", "download_bytes_per_client", "online_rounds")
     return kept | {
@@ -415,7 +428,7 @@ def clients_part(arms: Arms, charts: Charts) -> dict[str, Any]:
         part["never"] = ", ".join(never[:20]) + (", …" if len(never) > 20 else "")
         part["drawn"] = (min(drawn), median(drawn), max(drawn))
         values, names, label = drawn, [str(client) for client in range(len(drawn))], "client"
-        what = "rounds in which it was drawn"
+        what = "times drawn"
         if len(drawn) > 200:
             values = [drawn.count(times) for times in range(max(drawn) + 1)]
             names, label, what = [str(times) for times in range(max(drawn) + 1)], "rounds in which drawn", "clients"

@@ -98,8 +98,9 @@ class Record:
                 return otherwise
 
         private = config.privacy.noise_multiplier > 0
-        rounds = found(folder.records, [])
-        costs = found(folder.costs, [])[: len(rounds)]
+        none: list[dict[str, Any]] = []
+        rounds = found(folder.records, none)
+        costs: list[dict[str, float]] = found(folder.costs, none)[: len(rounds)]
         covered = found(lambda: metrics_covered(config), "exact")
         exact = private and covered == "exact"
         shown = bool(rounds) and covered != "none" and (exact_metrics or not exact)

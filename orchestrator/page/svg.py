@@ -17,8 +17,8 @@ from matplotlib.ticker import MaxNLocator
 
 __all__ = ["DARK", "LIGHT", "Bar", "Chart", "Charts", "Interval", "Line", "Track"]
 
-LIGHT = ("#0b62a4", "#c2410c", "#1a1a1a", "#b0468c", "#2f9e6b", "#8a6d00")
-DARK = ("#5cb0ff", "#ff9d4d", "#f2f2f2", "#e58ac4", "#3fae86", "#e6d04c")
+LIGHT = ("#0b62a4", "#c2410c", "#1a1a1a", "#b7367c", "#2f9e6b", "#86161d")
+DARK = ("#5cb0ff", "#ff9d4d", "#f2f2f2", "#cb8dc9", "#5bffa5", "#f4e02e")
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "1 2")
 _MARKERS = (
     "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0",
@@ -122,7 +122,8 @@ class Charts:
         from_zero: bool = False,
     ) -> Chart:
         """Series over a common axis. Args: marks: levels to compare with, and what they are."""
-        values = [v for line in lines for v in (*line.y, *line.low, *line.high, *line.raw) if _real(v)]
+        columns = [column for line in lines for column in (line.y, line.low, line.high, line.raw)]
+        values = [v for column in columns for v in column if v is not None and math.isfinite(v)]
         xs = [x for line in lines for x in line.x]
         if not any(_real(v) for line in lines for v in line.y):
             return self._nothing(title, f"{y_label}: nothing was measured.")
@@ -134,7 +135,7 @@ class Charts:
         for k, line in enumerate(lines):
             parts += self._line(frame, k, line)
             if len(lines) > 1:
-                last = [y for y in line.y if _real(y)]
+                last = [y for y in line.y if y is not None and math.isfinite(y)]
                 labels.append((frame.py(last[-1]) if last else 0.0, line.name, f"t{k % len(LIGHT)}"))
         parts += self._at_the_end(frame, labels)
         said = [_said(line, x_label) for line in lines] + [f"{text}: {level:.4g}." for level, text in marks]
@@ -261,7 +262,8 @@ class Charts:
     @staticmethod
     def _room(names: Sequence[str]) -> float:
         """To the right of the frame, for names."""
-        return max(104.0, min(190.0, 22 + _LETTER * max((len(name) for name in names), default=0)))
+        longest = max(map(len, names), default=0)
+        return max(104.0, min(190.0, 22 + _LETTER * longest)) if longest else 20.0
 
     @staticmethod
     def _axes(frame: _Frame, x_label: str, y_label: str, ticks_x: bool = True, ticks_y: bool = True) -> Iterator[str]:

@@ -71,9 +71,9 @@ def learned(record: Record) -> Verdict:
         return Verdict("plain", "learning: no test against chance", "the counts that it takes are not recorded")
     name, level, room = found
     value = evaluation[name]
-    why = f"test {NAMES[name]} {value:.3f}; guessing gives {level:.2f} ± {room:.3f} on so few nodes (95 %)"
+    why = f"test {NAMES[name]} {value:.3f} in the last round; guessing gives {level:.2f} ± {room:.3f} on so many nodes"
     if value - level > room:
-        return Verdict("good", "learned: above chance", why)
+        return Verdict("good", "above chance", why)
     return Verdict("bad", "not told from chance", why)
 
 
@@ -95,17 +95,19 @@ def one_class(record: Record) -> Verdict | None:
 
 
 def compared(name: str, baseline: str, gap: str, paired: Paired, seeds: int) -> Verdict:
-    """Whether an arm's gap is smaller than the baseline's."""
+    """Whether an arm's gap is smaller, or its utility larger, than the baseline's. Args: gap: a gap, or a metric."""
     label, what = NAMES[gap], f"{seeds} seed{'s' if seeds != 1 else ''}, test nodes, mean of the last rounds"
     if paired.mean is None:
         return Verdict("plain", f"{name}: {label} cannot be compared", "it is not defined in every run")
     why = f"{name} less {baseline}: {paired} ({what})"
     if paired.low is None or paired.high is None:
         return Verdict("plain", f"{name}: {label} {paired.mean:+.3f}, one seed: no interval", why)
-    if paired.high < 0:
-        return Verdict("good", f"{name}: fairer than {baseline} by {label}", why)
-    if paired.low > 0:
-        return Verdict("bad", f"{name}: less fair than {baseline} by {label}", why)
+    better, worse = ("fairer", "less fair") if gap in GAPS else ("better", "worse")
+    if paired.high < 0 or paired.low > 0:
+        good = (paired.high < 0) == (gap in GAPS)
+        return Verdict(
+            "good" if good else "bad", f"{name}: {better if good else worse} than {baseline} by {label}", why
+        )
     return Verdict("plain", f"{name}: {label} not told from {baseline}'s", why)
 
 

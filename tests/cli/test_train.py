@@ -62,7 +62,8 @@ def test_train_prints_a_table_and_the_folder(safegnn):
         for word in ("accuracy", "auc", "balanced_accuracy", "delta_sp", "delta_eo", "mean of 2 rounds", "test")
     )
     folder = next(Path("runs/[bold] :smile:").iterdir())
-    assert out.splitlines()[-1] == f"run folder: {folder}"
+    assert out.splitlines()[-2:] == [f"run folder: {folder}", f"report: {folder / 'report.html'}"]
+    assert (folder / "report.html").read_text().startswith("<!DOCTYPE html>")
     record = RunFolder(folder).records()[-1]
     assert f"{record['val']['auc']:.4f}" in out and f"{record['test']['auc']:.4f}" in out
 
