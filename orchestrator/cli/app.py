@@ -23,6 +23,7 @@ from orchestrator.cli.overview import presets, runs, settings
 from orchestrator.cli.predict import predict
 from orchestrator.cli.printing import say
 from orchestrator.cli.privacy import account
+from orchestrator.cli.report import report
 from orchestrator.cli.reproduce import reproduce
 from orchestrator.cli.site import site
 from orchestrator.cli.train import train
@@ -54,8 +55,8 @@ def _options(
 
 
 for command in (
-    train, predict, compare, runs, presets, settings, account, ledger, audit, reproduce, certs, bench, mpc, doctor,
-    aggregator, site, coordinate,
+    train, report, predict, compare, runs, presets, settings, account, ledger, audit, reproduce, certs, bench, mpc,
+    doctor, aggregator, site, coordinate,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(data_app, name="data")

@@ -16,7 +16,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.privacy.accountant import ACCOUNTANTS
 from orchestrator.privacy.plan import LARGEST_MULTIPLIER, LEAST_MULTIPLIER, VIEWS, PrivacyPlan, View
 
-__all__ = ["account", "calibrate", "persons", "persons_line", "table"]
+__all__ = ["account", "calibrate", "in_words", "persons", "persons_line", "table"]
 
 _LARGEST_TARGET = 1e9
 _PRECISION = 1e-5
@@ -101,6 +101,49 @@ def table(plan: PrivacyPlan, rounds: int) -> list[tuple[int, dict[str, float | N
         (done, {view: plan.epsilon(done, view) for view in VIEWS})
         for done in [*(step for step in steps if step < rounds), rounds]
     ]
+
+
+_RELEASED = {
+    "covered": "the released models and metrics",
+    "exact": "the released models",
+    "none": "the released models",
+}
+_METRICS = {
+    "covered": "noise is in them, and this epsilon covers them",
+    "exact": "exact, and covered by no epsilon; in a simulation only (evaluation.exact_beside_noise)",
+    "none": "none were released (evaluation.where = nowhere)",
+}
+
+
+def in_words(privacy: Mapping[str, Any]) -> list[str]:
+    """What a run may claim, in sentences: the claim, what else it counts, its metrics, and why training ended early.
+
+    Args:
+        privacy: as `orchestrator.reports.run.privacy_report` gives it.
+    """
+    whose = "simulated, of a run on shares; privacy" if privacy["simulated"] else "privacy"
+    said = [
+        f"{whose} of a client's whole data: epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} "
+        f"({privacy['adjacency']}, accountant {privacy['accountant']}) to whoever sees "
+        f"{_RELEASED[privacy['metrics']]}; to "
+        f"another client {privacy['views']['client']:.4g}; to a server, which knows the cohorts, at most "
+        f"{privacy['views']['server']:.4g}"
+    ]
+    if (honest := privacy["honest_clients"]) is not None:
+        said.append(
+            f"the clients add the noise: this counts on {honest} in every round who answer, add theirs and tell nobody"
+        )
+    if privacy["person"] is not None:
+        said.append(persons_line(privacy["person"], privacy["delta"]))
+    for noisy in privacy["sums"]:
+        said.append(
+            f"it counts the sum '{noisy['name']}' over all clients, released {noisy['released']} "
+            f"time{'s' if noisy['released'] != 1 else ''} with noise multiplier {noisy['noise_multiplier']:g}"
+        )
+    said.append(f"the metrics: {_METRICS[privacy['metrics']]}")
+    if privacy["stopped"]:
+        said.append(f"stopped early: {privacy['stopped']}")
+    return said
 
 
 def calibrate(plan: PrivacyPlan, rounds: int, target: float) -> PrivacyPlan:
