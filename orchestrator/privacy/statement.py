@@ -91,8 +91,8 @@ def persons_line(stated: Mapping[str, Any], delta: float) -> str:
     outsider, client, server = (f"{float(epsilon[view]):.4g}" for view in VIEWS)
     clients = f"{most:,} client{'s' if most > 1 else ''}"
     return (
-        f"a person in up to {clients}, all of whose data there may be others: epsilon {outsider} at delta {delta:g}; to "
-        f"another client {client}; to a server at most {server}"
+        f"a person in up to {clients}, all of whose data there may be others: epsilon {outsider} at delta {delta:g}; "
+        f"to another client {client}; to a server at most {server}"
     )
 
 
