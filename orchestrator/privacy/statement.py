@@ -60,7 +60,9 @@ def account(plan: PrivacyPlan, rounds: int) -> dict[str, Any]:
 
 
 def persons(plan: PrivacyPlan, memberships: int | None, epsilon: Callable[[PrivacyPlan, View], float | None]) -> Any:
-    """What is stated of a person beside a client; None where every person is in one client, and so is a client.
+    """What is stated of a person beside a client; None where every person is in one client, and no more than that.
+
+    Under add/remove it is more: a client whose data are others is one that goes and one that comes.
 
     Args:
         plan: for a client.
@@ -71,7 +73,7 @@ def persons(plan: PrivacyPlan, memberships: int | None, epsilon: Callable[[Priva
         `memberships`, and `epsilon` by view, all None where none is proven. It is no client's epsilon times k: what the
         noise hides is k times as far.
     """
-    if memberships == 1:
+    if memberships == 1 and plan.sampler != "poisson":
         return None
     views: dict[str, float | str | None] = dict.fromkeys(VIEWS)
     if memberships is not None and plan.accountant != "paper" and plan.honest is None:  # (13) is about one client
@@ -88,9 +90,10 @@ def persons_line(stated: Mapping[str, Any], delta: float) -> str:
     if epsilon["outsider"] is None:
         return f"a person in several clients: no epsilon stated; up to {most:,} memberships (clients.max_memberships)"
     outsider, client, server = (f"{float(epsilon[view]):.4g}" for view in VIEWS)
+    clients = f"{most:,} client{'s' if most > 1 else ''}"
     return (
-        f"a person in up to {most:,} clients, all of whose data there may be others: epsilon {outsider} at delta "
-        f"{delta:g}; to another client {client}; to a server at most {server}"
+        f"a person in up to {clients}, all of whose data there may be others: epsilon {outsider} at delta {delta:g}; "
+        f"to another client {client}; to a server at most {server}"
     )
 
 

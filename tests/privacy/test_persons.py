@@ -155,6 +155,8 @@ def test_what_is_stated_of_a_person():
         return plan.epsilon(40, view)
 
     assert persons(plan, 1, after) is None
+    removed = replace(plan, sampler="poisson")  # whose client's epsilon is of being there or not
+    assert persons(removed, 1, after)["epsilon"]["server"] > removed.epsilon(40, "server")
     stated = persons(plan, 3, after)
     assert stated == {"memberships": 3, "epsilon": {view: plan.of_persons(3).epsilon(40) for view in VIEWS}}
     said = (
