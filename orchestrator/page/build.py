@@ -18,9 +18,11 @@ from orchestrator.evaluation.group_table import GAPS
 from orchestrator.experiments.plan import GridPlan
 from orchestrator.files import write_atomically
 from orchestrator.page.arms import Arms, read_runs
+from orchestrator.page.costs import clients_part, costs_part
 from orchestrator.page.origin import Origin, origin, settings
-from orchestrator.page.parts import clients_part, costs_part, privacy_part, refusals, results_part, seen_part
+from orchestrator.page.promise import privacy_part, refusals, seen_part
 from orchestrator.page.record import Record
+from orchestrator.page.results import results_part
 from orchestrator.page.svg import DARK, LIGHT, Charts
 from orchestrator.page.verdicts import NAMES, Verdict, compared, learned, one_class, privacy
 

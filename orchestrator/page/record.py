@@ -69,7 +69,6 @@ class Record:
     inputs: dict[str, Any] | None = None
     environment: dict[str, Any] | None = None
     clients: list[dict[str, Any]] | None = None
-    preparation: dict[str, Any] | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     who: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     digests: tuple[Any, Any] | None = field(default=None, repr=False)
@@ -133,7 +132,6 @@ class Record:
             inputs=inputs,
             environment=found(folder.environment, None),
             clients=clients,
-            preparation=found(folder.preparation, None),
             left_out=dict(lost),
             who=who,
             digests=digests,
