@@ -107,7 +107,7 @@ class Guesses:
         """Bound on the probability of so many right guesses or more, of any run that is (epsilon, delta)-private.
 
         With W binomial, r trials at e^epsilon / (1 + e^epsilon), P(W >= v) + 2 m delta max_i P(v > W >= v - i) / i
-        (Steinke, Nasr and Jagielski, NeurIPS 2023, arXiv:2305.08846).
+        (Steinke, Nasr and Jagielski, NeurIPS 2023, arXiv:2305.08846, appendix D).
         """
         likely = 1.0 / (1.0 + np.exp(-epsilon))
         below = np.cumsum(binom.pmf(np.arange(self.right - 1, -1, -1), self.made, likely))
