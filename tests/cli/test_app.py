@@ -42,6 +42,7 @@ def test_help_says_what_an_argument_is(safegnn, monkeypatch, command, text):
 
 COMMANDS = (
     "train",
+    "report",
     "predict",
     "compare",
     "account",

@@ -78,7 +78,7 @@ def test_train_says_how_sure_each_gap_is_and_that_clipping_alone_protects_nothin
             facts = record[name]["gaps"][gap]
             line = f"{mask} {gap} {record[name][gap]:.4f}, 95 % interval {facts['low']:.4f} to {facts['high']:.4f}; "
             assert line + f"n = {facts['n_s0']} (s = 0), {facts['n_s1']} (s = 1)" in out.splitlines()
-    assert "clipping alone protects nothing" in out.splitlines()[-2] and "median of 2" in out
+    assert "clipping alone protects nothing" in out.splitlines()[-3] and "median of 2" in out
     assert "clipping alone" not in safegnn("train", *SETTINGS, "--engine", "plaintext")[1]
 
 
