@@ -37,7 +37,7 @@ def test_differences_are_of_the_last_rounds_of_the_seeds_that_both_have(read):
     arms = read(
         *[
             (f"seed={k}", f"method.name={m}")
-            for m, seeds in (("fedavg", (1, 2, 3)), ("fairdual", (2, 3, 4)))
+            for m, seeds in (("fedavg", (1, 2, 3)), ("fairdual", (4, 2, 3)))
             for k in seeds
         ]
     )
