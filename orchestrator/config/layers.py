@@ -7,7 +7,9 @@ said in `orchestrator.config.merging`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from difflib import get_close_matches
+from functools import cache
 from importlib import resources
 from itertools import takewhile
 from pathlib import Path
@@ -37,7 +39,7 @@ def preset_summaries() -> dict[str, str]:
 def _summary(name: str) -> str:
     text = _preset_text(name)
     said = " ".join(line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), text.splitlines()))
-    below = _layer(text, f"preset {name}").get("presets", ())
+    below = _preset_layer(name).get("presets", ())
     return said.split(". ")[0].rstrip(".") or (_summary(below[0]) if below else "")
 
 
@@ -105,10 +107,15 @@ def _preset_text(name: str) -> str:
     return (resources.files("orchestrator") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
+@cache
+def _preset_layer(name: str) -> dict[str, Any]:
+    """What a preset's own file says; parsed once, not to be changed."""
+    return _layer(_preset_text(name), f"preset {name}")
+
+
 def _preset(name: str) -> dict[str, Any]:
     """A shipped preset upon those that it names under ``presets``."""
-    text = _preset_text(name)
-    own = _layer(text, f"preset {name}")
+    own = deepcopy(_preset_layer(name))
     merged: dict[str, Any] = {}
     for below in own.pop("presets", ()):
         lay(merged, _preset(below))
