@@ -106,6 +106,23 @@ class Run:
             draw_run(RunFolder(self.folder), ", ".join(names))
         return {path.stem: path for path in sorted(self.folder.glob("*.png"))}
 
+    def report(self, path: Path | str | None = None, exact_metrics: bool = False) -> Path:
+        """Write what the run says into one HTML file, and return where it is.
+
+        Args:
+            path: the file; None: `report.html` in the run's folder.
+            exact_metrics: also show metrics that stand exact beside noise, which no epsilon covers.
+
+        Raises:
+            RunError: the file cannot be written.
+        """
+        from orchestrator.page import REPORT
+        from orchestrator.page.build import write_report
+
+        chosen = self.folder / REPORT if path is None else Path(path).expanduser()
+        write_report([self.folder], chosen, exact_metrics=exact_metrics)
+        return chosen
+
     @property
     def model(self) -> nn.Module | None:
         """The final global model, a module of ``(x, edge_index)`` that gives logits and is in evaluation mode.
@@ -235,6 +252,7 @@ def train(
         )
         run = Run(folder.path, settings, module)
         run.figures()
+        run.report()
         return run
 
 

@@ -35,6 +35,7 @@ def undrawn(request, monkeypatch) -> None:
     """Elsewhere they are not: they take ten times as long as a training of this size."""
     if not {"drawn", "finished"} & set(request.fixturenames):
         monkeypatch.setattr("orchestrator.reports.run.draw_run", lambda folder, title: None)
+        monkeypatch.setattr("orchestrator.page.build.write_report", lambda paths, output, exact_metrics: None)
 
 
 def records(run: Run) -> list[dict]:

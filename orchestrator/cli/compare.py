@@ -11,6 +11,7 @@ from orchestrator.cli.options import DataDir, File, Json, Overrides, Presets, Pr
 from orchestrator.cli.printing import print_json, print_rows, progress, say, tell
 from orchestrator.cli.train import interruptible
 from orchestrator.errors import ConfigError
+from orchestrator.page import REPORT
 from orchestrator.registry import CENTRALISED, METHODS
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def _plan(
 
 def _compare_engines(plan: GridPlan, resume: Path | None, as_json: bool) -> None:
     from orchestrator.experiments.comparison import compare
+    from orchestrator.page.build import write_report
 
     begun: list[Path] = []
     with interruptible("compare", begun), progress(plan.rounds, plan.completed(resume)) as advance:
@@ -104,6 +106,7 @@ def _compare_engines(plan: GridPlan, resume: Path | None, as_json: bool) -> None
             announce=tell,
             started=begun.append,
         )
+    write_report([result.folder], result.folder / REPORT)
     if as_json:
         print_json(result.as_dict())
         return
@@ -118,10 +121,12 @@ def _compare_engines(plan: GridPlan, resume: Path | None, as_json: bool) -> None
             f"{result.max_model_difference:.3g}, at most {result.worst_share_of_bound:.2f} of the fixed-point bound"
         )
     say(f"curves: {result.folder / 'comparison.png'}")
+    say(f"report: {result.folder / REPORT}")
 
 
 def _compare_methods(plan: GridPlan, resume: Path | None, as_json: bool) -> None:
     from orchestrator.experiments.methods import compare_methods
+    from orchestrator.page.build import write_report
 
     begun, seeds = list[Path](), plan.seeds or 1
     with interruptible("compare", begun), progress(plan.rounds, plan.completed(resume)) as advance:
@@ -134,9 +139,11 @@ def _compare_methods(plan: GridPlan, resume: Path | None, as_json: bool) -> None
             announce=tell,
             started=begun.append,
         )
+    write_report([result.folder], result.folder / REPORT)
     if as_json:
         print_json(result.as_dict())
         return
     say(result.text())
     spread = f", mean ± standard deviation over {seeds} seeds" if seeds > 1 else f", seed {plan.common.seed}"
     say(f"test nodes{spread}; runs, curves: {result.folder}")
+    say(f"report: {result.folder / REPORT}")

@@ -63,6 +63,7 @@ def account(
     from orchestrator.privacy import statement
     from orchestrator.privacy.plan import PrivacyPlan
 
+    memberships: int | None = 1
     sizes = (sampler, clients, cohort, rounds, honest_clients)
     numbers = (*sizes, noise_multiplier, target_epsilon, delta, accountant, noise)
     if preset or config or set_:
@@ -70,7 +71,8 @@ def account(
             raise ConfigError(
                 "settings say all that there is to account for: leave the other options out, or use --set"
             )
-        plan, rounds = _of_settings(load(preset, config, set_))
+        settings = load(preset, config, set_)
+        (plan, rounds), memberships = _of_settings(settings), settings.clients.memberships
     else:
         if sampler is None or clients is None or cohort is None or rounds is None:
             raise ConfigError(
@@ -79,12 +81,21 @@ def account(
         if (noise_multiplier is None) == (target_epsilon is None):
             raise ConfigError("give one of --noise-multiplier and --target-epsilon")
         sigma = 1.0 if noise_multiplier is None else noise_multiplier
-        chosen = 1e-5 if delta is None else delta, accountant or "tightest", noise or "each_full"
-        # these are any text: the plan refuses names that it does not know
-        plan = PrivacyPlan(cast(Any, sampler), clients, cohort, sigma, *cast(Any, chosen), honest=honest_clients)
+        plan = PrivacyPlan(
+            cast(Any, sampler),  # any text, as the noise: the plan refuses names that it does not know
+            clients,
+            cohort,
+            sigma,
+            1e-5 if delta is None else delta,
+            accountant or "tightest",
+            cast(Any, noise or "each_full"),
+            honest=honest_clients,
+        )
         if target_epsilon is not None:
             plan = statement.calibrate(plan, rounds, target_epsilon)
+    last = rounds
     facts = statement.account(plan, rounds)
+    facts["person"] = statement.persons(plan, memberships, lambda other, view: other.epsilon(last, view))
     if as_json:
         print_json(facts)
         return
@@ -94,10 +105,13 @@ def account(
             for done, row in statement.table(plan, rounds)
         ]
     )
+    whose = plan.noise if plan.honest is None else f"of {plan.honest} clients who answer, add theirs and tell nobody"
     say(
-        f"noise multiplier {plan.noise_multiplier:g}, {plan.noise}; delta {plan.delta:g}, {plan.adjacency}; accountant "
+        f"noise multiplier {plan.noise_multiplier:g}, {whose}; delta {plan.delta:g}, {plan.adjacency}; accountant "
         f"{plan.accountant}, conversion: {facts['conversion']}; server: for a client in every round"
     )
+    if facts["person"] is not None:
+        say(statement.persons_line(facts["person"], plan.delta))
     for noisy in facts["sums"]:
         say(f"it counts the sum '{noisy['name']}', noise multiplier {noisy['noise_multiplier']:g}, {noisy['released']}")
     if "warning" in facts:

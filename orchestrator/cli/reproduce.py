@@ -13,6 +13,7 @@ from orchestrator.cli.options import DataDir, File, Json, Overrides, Presets, ov
 from orchestrator.cli.printing import note, print_json, progress, say, tell
 from orchestrator.cli.train import interruptible
 from orchestrator.errors import ConfigError
+from orchestrator.page import REPORT
 
 __all__ = ["reproduce"]
 
@@ -76,6 +77,7 @@ def reproduce(
     from orchestrator.experiments.fairness import compare_fairness
     from orchestrator.experiments.reproduction import reproduce as compare_privacy
     from orchestrator.experiments.tables import markdown
+    from orchestrator.page.build import write_report
 
     compare: Callable[..., Any] = compare_privacy
     if plan.kind == "fairness":
@@ -92,8 +94,10 @@ def reproduce(
             announce=tell,
             started=begun.append,
         )
+    write_report([result.folder], result.folder / REPORT)
     if as_json:
         print_json(result.as_dict())
         return
     say(markdown(result.table()))
     say(result.closing)
+    say(f"report: {result.folder / REPORT}")

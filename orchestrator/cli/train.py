@@ -13,6 +13,7 @@ from orchestrator.cli.options import DataDir, EngineName, File, Json, Overrides,
 from orchestrator.cli.printing import print_json, print_rows, progress, say, tell
 from orchestrator.config import Config
 from orchestrator.errors import ConfigError, SafeGNNError
+from orchestrator.page import REPORT
 
 __all__ = ["interruptible", "train"]
 
@@ -69,6 +70,7 @@ def train(
 
 def _print(document: Mapping[str, Any], settings: Config) -> None:
     from orchestrator.experiments.tables import gap_lines, metric
+    from orchestrator.privacy.statement import in_words
 
     rounds = document["rounds"]
     columns = {"validation": "validation", "test": "test"}
@@ -99,43 +101,14 @@ def _print(document: Mapping[str, Any], settings: Config) -> None:
     for note in (document["data"] or {}).get("notes", ()):
         say(f"data: {note}")
     if (privacy := document["privacy"]) is not None:
-        _print_privacy(privacy)
+        for line in in_words(privacy):
+            say(line)
     elif (reason := document["no_epsilon"]) is not None:
         say(f"no epsilon is stated: {reason}")
     elif settings.privacy.clip_norm is not None and settings.privacy.noise_multiplier == 0:
         say("privacy.clip_norm without privacy.noise_multiplier: clipping alone protects nothing, and no epsilon holds")
     say(f"run folder: {document['run']}")
-
-
-_RELEASED = {
-    "covered": "the released models and metrics",
-    "exact": "the released models",
-    "none": "the released models",
-}
-_METRICS = {
-    "covered": "noise is in them, and this epsilon covers them",
-    "exact": "exact, and covered by no epsilon; in a simulation only (evaluation.exact_beside_noise)",
-    "none": "none were released (evaluation.where = nowhere)",
-}
-
-
-def _print_privacy(privacy: Mapping[str, Any]) -> None:
-    whose = "simulated, of a run on shares; privacy" if privacy["simulated"] else "privacy"
-    say(
-        f"{whose} of a client's whole data: epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g} "
-        f"({privacy['adjacency']}, accountant {privacy['accountant']}) to whoever sees "
-        f"{_RELEASED[privacy['metrics']]}; to "
-        f"another client {privacy['views']['client']:.4g}; to a server, which knows the cohorts, at most "
-        f"{privacy['views']['server']:.4g}"
-    )
-    for noisy in privacy["sums"]:
-        say(
-            f"it counts the sum '{noisy['name']}' over all clients, released {noisy['released']} "
-            f"time{'s' if noisy['released'] != 1 else ''} with noise multiplier {noisy['noise_multiplier']:g}"
-        )
-    say(f"the metrics above: {_METRICS[privacy['metrics']]}")
-    if privacy["stopped"]:
-        say(f"stopped early: {privacy['stopped']}")
+    say(f"report: {Path(document['run']) / REPORT}")
 
 
 class _Interrupted(SafeGNNError):

@@ -1,6 +1,6 @@
 """Settings: one frozen, validated tree, from layered presets, a YAML file and ``--set`` overrides."""
 
-from orchestrator.config.layers import load_config, merged_layers, preset_names
+from orchestrator.config.layers import load_config, merged_layers, preset_names, preset_summaries
 from orchestrator.config.merging import lay
 from orchestrator.config.method import DEFAULT_METHOD, MethodSettings, settings_class
 from orchestrator.config.own_files import ColumnsConfig, FilesConfig
@@ -32,6 +32,7 @@ __all__ = [
     "load_config",
     "merged_layers",
     "preset_names",
+    "preset_summaries",
     "settings_class",
     "validated",
 ]

@@ -7,8 +7,11 @@ said in `orchestrator.config.merging`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from difflib import get_close_matches
+from functools import cache
 from importlib import resources
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,7 +21,7 @@ from orchestrator.config.tree import Config, validated
 from orchestrator.errors import ConfigError
 from orchestrator.yaml_text import parse
 
-__all__ = ["load_config", "merged_layers", "preset_names"]
+__all__ = ["load_config", "merged_layers", "preset_names", "preset_summaries"]
 
 
 def preset_names() -> list[str]:
@@ -26,6 +29,18 @@ def preset_names() -> list[str]:
     folder = resources.files("orchestrator") / "presets"
     names = (entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
     return sorted(name for name in names if not name.startswith("_"))
+
+
+def preset_summaries() -> dict[str, str]:
+    """What each preset, or the one that it lies upon, says of itself at its beginning, in one sentence."""
+    return {name: _summary(name) for name in preset_names()}
+
+
+def _summary(name: str) -> str:
+    text = _preset_text(name)
+    said = " ".join(line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), text.splitlines()))
+    below = _preset_layer(name).get("presets", ())
+    return said.split(". ")[0].rstrip(".") or (_summary(below[0]) if below else "")
 
 
 def load_config(presets: Sequence[str] = (), file: Path | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -88,10 +103,19 @@ def _overriding(overrides: Sequence[str]) -> dict[str, Any]:
     return together
 
 
+def _preset_text(name: str) -> str:
+    return (resources.files("orchestrator") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+@cache
+def _preset_layer(name: str) -> dict[str, Any]:
+    """What a preset's own file says; parsed once, not to be changed."""
+    return _layer(_preset_text(name), f"preset {name}")
+
+
 def _preset(name: str) -> dict[str, Any]:
     """A shipped preset upon those that it names under ``presets``."""
-    text = (resources.files("orchestrator") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
-    own = _layer(text, f"preset {name}")
+    own = deepcopy(_preset_layer(name))
     merged: dict[str, Any] = {}
     for below in own.pop("presets", ()):
         lay(merged, _preset(below))

@@ -132,6 +132,14 @@ class ClientsConfig(Section):
         le=10**9,
         description="of louvain: nodes by which clients may be larger, and pieces are smaller, than the mean",
     )
+    max_memberships: int | None = Field(
+        None,
+        ge=1,
+        le=10**6,
+        description="clients that a person, which is a node, is in at most; ego and overlapping keep to it in cutting "
+        "clients, for others it is a promise of those who bring data; null: nobody says, and no person's epsilon is "
+        "stated where several may hold one",
+    )
     features: Literal["float", "truncated"] = Field(
         "float", description="float: as they are; truncated: towards zero, as the reference code"
     )
@@ -139,6 +147,15 @@ class ClientsConfig(Section):
     batch: int = Field(
         1, ge=1, le=10**6, description="clients that a process trains together; pays for many small networks"
     )
+
+    @property
+    def memberships(self) -> int | None:
+        """In how many clients a person is at most, by what is public; None: nobody says less than in all of them."""
+        if self.max_memberships is not None:
+            return min(self.max_memberships, self.count)
+        if self.partition == "overlapping":
+            return self.copies
+        return 1 if self.partition in ("disjoint", "louvain", "whole") else None
 
     @model_validator(mode="after")
     def _partition_fits(self) -> ClientsConfig:
@@ -149,6 +166,11 @@ class ClientsConfig(Section):
             )
         if self.partition == "whole" and self.count != 1:
             raise ValueError(f"clients.partition = whole makes one client, but clients.count = {self.count}")
+        if self.partition == "overlapping" and (self.max_memberships or self.copies) > self.copies:
+            raise ValueError(
+                f"clients.max_memberships = {self.max_memberships}: with clients.partition = overlapping a node is in "
+                f"at most clients.copies = {self.copies}"
+            )
         if self.partition == "own" and self.features == "truncated":
             raise ValueError(
                 "clients.features = truncated: with clients.partition = own features are as they are given"

@@ -49,7 +49,7 @@ def _split(secret: bytes, least: int, count: int) -> list[bytes]:
     if least == 1:
         return [secret] * count
     parts = [secret[k : k + SEED_BYTES] for k in range(0, len(secret), SEED_BYTES)]
-    shares = [dict(Shamir.split(least, count, part)) for part in parts]
+    shares = [dict(Shamir.split(least, count, part, ssss=False)) for part in parts]
     return [b"".join(share[number] for share in shares) for number in range(1, count + 1)]
 
 
@@ -60,7 +60,7 @@ def _joined(shares: Mapping[int, bytes], least: int) -> bytes:
         return shares[chosen[0]]
     length = len(shares[chosen[0]])
     cuts = range(0, length, SEED_BYTES)
-    return b"".join(Shamir.combine([(u + 1, shares[u][k : k + SEED_BYTES]) for u in chosen]) for k in cuts)
+    return b"".join(Shamir.combine([(u + 1, shares[u][k : k + SEED_BYTES]) for u in chosen], ssss=False) for k in cuts)
 
 
 class Client:

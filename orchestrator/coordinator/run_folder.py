@@ -1,7 +1,7 @@
 """The run folder: resolved configuration, environment, metrics, costs, checkpoint, model.
 
-    config.yaml  environment.json  inputs.json  data.json  metrics.jsonl  metrics.csv  costs.csv
-    weights.csv  model.pt  *.png
+    config.yaml  environment.json  inputs.json  data.json  clients.json  metrics.jsonl  metrics.csv  costs.csv
+    weights.csv  model.pt  *.png  report.html
     models/client-7.pt              instead of model.pt, where every client has a model of its own
     checkpoint/state.npz            round, released model, clip bound, and which client file counts
     checkpoint/client-7-round-12.npz
@@ -52,6 +52,7 @@ _PREPARATION = "preparation.json"
 _INPUTS = "inputs.json"
 _ENVIRONMENT = "environment.json"
 _DATA = "data.json"
+_CLIENTS = "clients.json"
 _EVALUATION = "evaluation/"
 _TOTAL = "total/"
 
@@ -203,7 +204,8 @@ class RunFolder:
 
     def drop_results(self) -> None:
         """Remove what is made at the end of training, of a run that goes on."""
-        for path in (self.model(), *self.path.glob("models/*.pt"), *self.path.glob("*.png")):
+        made = self.path.glob("models/*.pt"), self.path.glob("*.png"), self.path.glob("*.html")
+        for path in (self.model(), *(path for several in made for path in several)):
             path.unlink(missing_ok=True)
 
     def append(self, record: Mapping[str, Any], costs: Mapping[str, Any]) -> None:
@@ -338,6 +340,25 @@ class RunFolder:
     def data(self) -> dict[str, Any] | None:
         """What `save_data` wrote; None if nothing was said. Raises RunError for a damaged file."""
         return self._read_json(_DATA)
+
+    def save_clients(self, facts: Sequence[Mapping[str, Any]]) -> None:
+        """Write `clients.json`: what each client of a simulation holds; exact, so never of a run with noise."""
+        self._write_json(_CLIENTS, {"clients": list(facts)})
+
+    def clients(self) -> list[dict[str, Any]] | None:
+        """What `save_clients` wrote; None if nothing was said. Raises RunError for a damaged file."""
+        kept = self._read_json(_CLIENTS)
+        if kept is not None and not isinstance(kept.get("clients"), list):
+            raise RunError(f"{self.path / _CLIENTS}: is no file of this program")
+        return None if kept is None else kept["clients"]
+
+    def inputs(self) -> dict[str, Any] | None:
+        """What the run began with, as `settle` kept it; None before. Raises RunError for a damaged file."""
+        return self._read_json(_INPUTS)
+
+    def environment(self) -> dict[str, Any] | None:
+        """Versions and machine, and under "resumed" later ones; None if nothing was said."""
+        return self._read_json(_ENVIRONMENT)
 
     def save_privacy(self, state: Mapping[str, Any]) -> None:
         """Replace what is known to have been released; called before a release, so that no crash forgets one.

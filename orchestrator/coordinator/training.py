@@ -349,7 +349,9 @@ def _small_cohort(plan: RoundPlan) -> str | None:
     if cohort >= HIDING_COHORT and (least >= HIDING_COHORT or plan.sampling == "poisson"):
         return None
     size = f"cohort of {cohort}" if cohort < HIDING_COHORT else f"rounds of as few as {least} clients"
-    return f"{size} without differential privacy: each member can learn much about the others; see docs/who-sees-what.md, Limits"
+    return (
+        f"{size} without differential privacy: each member can learn much about the others; see docs/who-sees-what.md"
+    )
 
 
 def _budget(plan: RoundPlan, folder: RunFolder, seed: int | bytes, completed: int, resume: bool) -> Budget | None:

@@ -26,7 +26,8 @@ class Evaluation:
             y = 1. Of several classes both are the largest over the classes c, of ``yhat = c`` (Denis et al., JMLR 25,
             2024), and of that among nodes with y = c (Putzel and Lee, 2022, term by term).
         gaps: by gap, how sure it is: `low`, `high`, ends of its 95 % interval; `n_s0`, `n_s1`, nodes of each group
-            that it compares, of `delta_eo` those with y = 1; of several classes `class`, which differs most and has
+            that it compares, of `delta_eo` those with y = 1, and `rate_s0`, `rate_s1`, the shares of them that are
+            taken for the positive class; of several classes `class`, which differs most and has
             these nodes, and `classes_compared`, which both groups have. Of clients also `clients` that have the gap,
             `clients_lacking` a group, `worst_n_s0` and `worst_n_s1`, the nodes behind the worst.
         counts: `nodes`, and per group: `nodes_s0`, `nodes_s1`; of two classes the same of `positives`. Of
@@ -76,7 +77,8 @@ def of_nodes(table: GroupTable, auc: float | None, finite: bool = True) -> Evalu
             undefined = {"auc": f"all labels are {int(table.confusion.sum(axis=1).argmax())}", **undefined}
     else:
         undefined = dict.fromkeys(values, "a logit is not finite" if table.nodes else "no nodes")
-        gaps = {name: replace(gap, size=None, low=None, high=None) for name, gap in gaps.items()}
+        gone: dict[str, Any] = {"size": None, "low": None, "high": None, "rates": (None, None)}
+        gaps = {name: replace(gap, **gone) for name, gap in gaps.items()}
     metrics = {name: None if name in undefined else value for name, value in values.items()}
     return Evaluation(metrics, {name: _facts(table, gap) for name, gap in gaps.items()}, _counts(table), undefined)
 
@@ -168,6 +170,7 @@ def _gaps(table: GroupTable, independent: float = 1.0, noise_stddev: float = 0.0
 
 def _facts(table: GroupTable, gap: Gap) -> dict[str, float | None]:
     facts: dict[str, float | None] = {"low": gap.low, "high": gap.high, "n_s0": gap.nodes[0], "n_s1": gap.nodes[1]}
+    facts |= {"rate_s0": gap.rates[0], "rate_s1": gap.rates[1]}
     if table.classes > 2:
         facts |= {"class": gap.of_class, "classes_compared": gap.compared}
     return facts

@@ -24,6 +24,7 @@ class Gap:
         nodes: of group 0 and of group 1, in the class that differs most; where none can be compared, in the first.
         of_class: that class.
         compared: classes that both groups have.
+        rates: of group 0 and of group 1, in that class: the share of these nodes that is taken for it; None of nothing.
     """
 
     size: float | None
@@ -32,6 +33,7 @@ class Gap:
     nodes: tuple[int, int]
     of_class: int
     compared: int
+    rates: tuple[float | None, float | None] = (None, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,14 +134,16 @@ class GroupTable:
         place = int(np.argmax(np.where(compared, differences, -1)))
         of_class = place + self._first
         nodes, count = (int(totals[0, place]), int(totals[1, place])), int(compared.sum())
+        each = [float(hits[g, place] / totals[g, place]) if totals[g, place] > 0 else None for g in (0, 1)]
+        rates = each[0], each[1]
         if not count:
-            return Gap(None, None, None, nodes, of_class, 0)
+            return Gap(None, None, None, nodes, of_class, 0, rates)
         hits, totals, error = hits[:, compared], totals[:, compared], 0.05 / count
         ends = difference_interval(independent * hits, independent * totals, error)
         if noise_stddev:
             ends = widened(hits, totals, ends, noise_stddev * self._cells(gap), error)
         low, high = (float(end.max()) for end in size_interval(*ends))
-        return Gap(float(differences[place]), low, high, nodes, of_class, count)
+        return Gap(float(differences[place]), low, high, nodes, of_class, count, rates)
 
     @property
     def _first(self) -> int:

@@ -9,13 +9,11 @@ from datetime import datetime
 from pathlib import Path
 
 from orchestrator.experiments.costs import Record
+from orchestrator.experiments.paper import PAPER
 from orchestrator.experiments.tables import markdown, write_table
 from orchestrator.reports.plots import plot_costs_of_engines
 
 __all__ = ["PAPER", "rows", "verdict", "write_report"]
-
-PAPER = {"online_seconds": 2.66, "online_megabytes": 3.55}
-"""SaFeGNN's figures of one round: MP-SPDZ 0.4.3, all parties on one machine, which is not described further."""
 
 
 def rows(records: Sequence[Record], rounds: int) -> list[dict[str, str | None]]:

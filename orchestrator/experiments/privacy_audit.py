@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,7 +33,18 @@ from orchestrator.privacy.plan import PrivacyPlan, View
 from orchestrator.privacy.sensitivity import bounds_of
 from orchestrator.wire.message import Place
 
-__all__ = ["OBSERVERS", "Finding", "audit", "audited_plan", "play"]
+__all__ = [
+    "OBSERVERS",
+    "Finding",
+    "audit",
+    "audited_plan",
+    "canaries_of",
+    "engine_of",
+    "middle",
+    "play",
+    "released",
+    "update",
+]
 
 OBSERVERS: dict[str, tuple[View, int | None]] = {
     "outsider": ("outsider", None),
@@ -143,44 +154,56 @@ def play(engine: Engine, trials: int, confidence: float = 0.95) -> Rates:
         RunError: an upload was left out.
     """
     plan = engine.plan
-    cohort, poisson, clip_norm = plan.rule.cohort, plan.sampling == "poisson", plan.clip_norm
-    assert clip_norm is not None  # there is one wherever there is noise
-    canaries = 1 if _coupled(plan) else cohort
+    cohort, poisson = plan.rule.cohort, plan.sampling == "poisson"
+    canaries = canaries_of(plan)
     rounds = -(-trials // canaries)
     present = np.arange(rounds * canaries) % 2 == 0
     np.random.default_rng().shuffle(present)
     present = present.reshape(rounds, canaries)
-    ranges = RULES[plan.rule.rule].ranges(plan.rule)
-    norm = min(_BEYOND * clip_norm, (clip_norm + plan.vectors.limit) / 2)
-    weight = 1.0 if plan.rule.expected is None else bounds_of(plan.rule).own(plan.rule)[0]
-    threshold = clip_norm * weight / 2 if poisson else 0.0
-
-    def update(client: int, sign: float) -> LocalUpdate:
-        delta = np.zeros(canaries)
-        if client >= canaries:
-            return LocalUpdate(delta, 0.0, {name: limits.low for name, limits in ranges.items()})
-        delta[client] = sign * norm
-        return LocalUpdate(delta, norm, {name: limits.high for name, limits in ranges.items()})
-
     seen = np.empty(present.shape)
     with engine:
         engine.start(np.zeros(canaries))
         for number, bits in enumerate(present, start=1):
             # Others than canaries take part in any case.
             clients = [k for k in range(cohort) if k >= canaries or bits[k] or not poisson]
-            engine.prepare(number, len(clients))
-            for slot, client in enumerate(clients):
-                sign = 1.0 if client >= canaries or bits[client] else -1.0
-                engine.submit(number, slot, client, engine.encoder(update(client, sign), Place(number, slot, client)))
-            released = engine.aggregate(number, clients)
-            if released.left_out or released.parameters is None:
-                reason = next(iter(released.left_out.values()), "nothing was released")
-                raise RunError(f"audit, round {number}: a canary was left out: {reason}")
-            seen[number - 1] = -released.parameters  # updates are taken from the model
-    said = seen > threshold
+            signs = {k: (1.0 if bits[k] else -1.0) for k in clients if k < canaries}
+            updates = [(k, update(plan, canaries, k if k in signs else None, signs.get(k, 0.0))) for k in clients]
+            seen[number - 1] = released(engine, number, updates)
+    said = seen > middle(plan)
     return Rates(
         int(said[present].sum()), int(present.sum()), int(said[~present].sum()), int((~present).sum()), confidence
     )
+
+
+def update(plan: RoundPlan, length: int, column: int | None, sign: float) -> LocalUpdate:
+    """A canary's on its column, or nothing, of somebody who weighs least."""
+    assert plan.clip_norm is not None  # there is one wherever there is noise
+    delta, ranges = np.zeros(length), RULES[plan.rule.rule].ranges(plan.rule)
+    if column is None:
+        return LocalUpdate(delta, 0.0, {name: limits.low for name, limits in ranges.items()})
+    norm = min(_BEYOND * plan.clip_norm, (plan.clip_norm + plan.vectors.limit) / 2)
+    delta[column] = sign * norm
+    return LocalUpdate(delta, norm, {name: limits.high for name, limits in ranges.items()})
+
+
+def middle(plan: RoundPlan) -> float:
+    """Half way between what a round has on a canary's column with it and without."""
+    assert plan.clip_norm is not None
+    weight = 1.0 if plan.rule.expected is None else bounds_of(plan.rule).own(plan.rule)[0]
+    return plan.clip_norm * weight / 2 if plan.sampling == "poisson" else 0.0
+
+
+def released(engine: Engine, number: int, updates: Sequence[tuple[int, LocalUpdate]]) -> np.ndarray:
+    """The sum of a round as it is released. Args: updates: by client. Raises RunError where one is left out."""
+    clients = [client for client, _ in updates]
+    engine.prepare(number, len(clients))
+    for slot, (client, own) in enumerate(updates):
+        engine.submit(number, slot, client, engine.encoder(own, Place(number, slot, client)))
+    result = engine.aggregate(number, clients)
+    if result.left_out or result.parameters is None:
+        reason = next(iter(result.left_out.values()), "nothing was released")
+        raise RunError(f"audit, round {number}: a canary was left out: {reason}")
+    return -result.parameters  # updates are taken from the model
 
 
 def audit(
@@ -209,15 +232,21 @@ def audit(
     rates: dict[int | None, Rates] = {}
     for _, subtracts in OBSERVERS.values():
         if subtracts not in rates:
-            curious = {} if subtracts is None else {f"server {subtracts}": _CURIOUS}
-            engine = create_sum_engine(audited, chosen, {**(commands or {}), **curious})
-            rates[subtracts] = play(engine, trials, confidence)
+            rates[subtracts] = play(engine_of(audited, chosen, subtracts, commands), trials, confidence)
     assert plan.privacy is not None and audited.privacy is not None
     one = replace(audited.privacy, amplified=False)  # a round in which the canary is known to take part
     return {
         name: _finding(plan.privacy, one, rates[subtracts], rounds, view)
         for name, (view, subtracts) in OBSERVERS.items()
     }
+
+
+def engine_of(
+    audited: RoundPlan, chosen: EngineConfig, subtracts: int | None, commands: Mapping[str, list[str]] | None
+) -> Engine:
+    """Two live servers, whose releases lack the noise of that which the observer is."""
+    curious = {} if subtracts is None else {f"server {subtracts}": _CURIOUS}
+    return create_sum_engine(audited, chosen, {**(commands or {}), **curious})
 
 
 def _finding(run: PrivacyPlan, one: PrivacyPlan, rates: Rates, rounds: int, view: View) -> Finding:
@@ -233,6 +262,11 @@ def _finding(run: PrivacyPlan, one: PrivacyPlan, rates: Rates, rounds: int, view
         stated[1],
         composed_epsilon(rates, run.turns(rounds), chance, run.delta),
     )
+
+
+def canaries_of(plan: RoundPlan) -> int:
+    """Canaries of a round: one, where others' weights depend on it, which is then the worst, else all clients."""
+    return 1 if _coupled(plan) else plan.rule.cohort
 
 
 def _coupled(plan: RoundPlan) -> bool:

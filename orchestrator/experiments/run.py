@@ -12,13 +12,16 @@ from orchestrator.coordinator.round_result import RoundResult
 from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.experiments.memory import check_graph, check_model
-from orchestrator.graphs import client_graphs, graph_facts, load_graph
+from orchestrator.graphs import client_facts, client_graphs, graph_facts, load_graph
 from orchestrator.graphs.graph import Graph
 from orchestrator.models import create_network
 from orchestrator.reports.similarity import draw_similarity
 from orchestrator.reports.tensorboard import tensorboard_observer
 
 __all__ = ["check", "run"]
+
+_MOST_CLIENTS = 1000
+"""Of more it is not said what each holds: nobody reads it, and every one of them would be cut out once more."""
 
 
 def check(config: Config, graph: Graph | None = None, clients: Sequence[Graph] | None = None) -> tuple[Engine, Graph]:
@@ -66,6 +69,9 @@ def run(
     """
     said = graph_facts(graph)
     folder.save_data(said)
+    if config.privacy.noise_multiplier == 0 and config.clients.count <= _MOST_CLIENTS:
+        parts = clients or client_graphs(graph, config.clients, config.seed)
+        folder.save_clients(client_facts(parts, config.clients.balance_self_loops))
     for line in (*([named] if (named := said["meaning"]) else []), *said["notes"]):
         announce(line)
     log = tensorboard_observer(folder) if config.run.tensorboard else None

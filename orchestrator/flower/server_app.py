@@ -52,6 +52,7 @@ def coordinate(run_config: dict[str, object], post: Post) -> Path:
     sites = GridSites(post, names)
     for name in sites.gather(names, config.engine.startup_timeout_sec):
         _say(f"site {name}: no SuperNode says that it is this site; going on without")
+    config = config.changed(data={"name": "own"})
     population = Deployed(config, roster, own, sites)
     resume = folder is not None
     folder = folder or RunFolder.create(config, str(given["folder"]) or None)

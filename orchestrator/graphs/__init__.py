@@ -9,7 +9,7 @@ import numpy as np
 from orchestrator.config import DataConfig
 from orchestrator.errors import DataError
 from orchestrator.graphs.balance import group_balance
-from orchestrator.graphs.describe import describe_graph, graph_facts
+from orchestrator.graphs.describe import client_facts, describe_graph, graph_facts
 from orchestrator.graphs.edges import canonical_edges
 from orchestrator.graphs.fetch import default_folder, fetch_data
 from orchestrator.graphs.formats import read_fair, read_german
@@ -23,6 +23,7 @@ from orchestrator.graphs.tables import RawGraph
 __all__ = [
     "MISSING",
     "Graph",
+    "client_facts",
     "client_graphs",
     "default_folder",
     "describe_graph",

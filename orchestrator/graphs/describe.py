@@ -12,7 +12,7 @@ from orchestrator.graphs.balance import group_balance
 from orchestrator.graphs.edges import adjacency
 from orchestrator.graphs.graph import MISSING, Graph
 
-__all__ = ["describe_graph", "graph_facts"]
+__all__ = ["client_facts", "describe_graph", "graph_facts"]
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:
@@ -77,6 +77,24 @@ def describe_graph(graph: Graph, clients: Sequence[Graph] = (), self_loops: bool
         "balance": None if s is None else group_balance(graph, self_loops),
         "clients": _clients(clients, self_loops),
     }
+
+
+def client_facts(clients: Sequence[Graph], self_loops: bool = False) -> list[dict[str, float | None]]:
+    """A row a client: sizes, its training nodes, nodes and labelled positives of each group, and its balance.
+
+    These are exact: of a run whose privacy is accounted for no one may publish them.
+    """
+    return [_client(client, self_loops) | _by_group(client) for client in clients]
+
+
+def _by_group(client: Graph) -> dict[str, float | None]:
+    if client.sensitive is None:
+        return {}
+    of_group = [client.sensitive == group for group in (0, 1)]
+    counts: dict[str, float | None] = {f"nodes_s{g}": int(own.sum()) for g, own in enumerate(of_group)}
+    if client.classes == 2:
+        counts |= {f"positives_s{g}": int((own & (client.labels == 1)).sum()) for g, own in enumerate(of_group)}
+    return counts
 
 
 def _feature_names(graph: Graph) -> list[str]:

@@ -1,5 +1,7 @@
 """Clients: induced subgraphs of one graph, and the ways to choose their nodes.
 
+With `clients.max_memberships` a node that more clients would hold stays at so many of them (`_capped`).
+
 | `clients.partition` | a client's nodes                                      | clients that hold a node | of      |
 |---------------------|-------------------------------------------------------|--------------------------|---------|
 | ego                 | all within `hops` edges of a training node            | any number               | F2GNN   |
@@ -127,9 +129,9 @@ def client_graphs(graph: Graph, clients: ClientsConfig, seed: int) -> Subgraphs:
         raise DataError("clients.partition = own: the clients' graphs are given in Python, train(clients=...)")
     links = adjacency(graph.edges, graph.num_nodes)
     links.sort_indices()
-    communities = np.arange(clients.count)
+    communities, egos = np.arange(clients.count), None
     if clients.partition == "ego":
-        members = _ego_networks(graph, links, clients, seed)
+        members, egos = _ego_networks(graph, links, clients, seed)
     elif clients.partition == "whole":
         members = [np.arange(graph.num_nodes)]
     elif clients.partition == "given":
@@ -146,6 +148,8 @@ def client_graphs(graph: Graph, clients: ClientsConfig, seed: int) -> Subgraphs:
             members = overlapping(graph, parts, clients.copies, clients.share, seed)
             communities = communities // clients.copies
     exclusive = clients.partition not in ("ego", "overlapping")
+    if clients.max_memberships is not None and not exclusive:
+        members = _capped(graph, members, egos, clients.max_memberships, seed)
     return Subgraphs(graph, links, members, communities, clients.features == "truncated", exclusive)
 
 
@@ -166,8 +170,43 @@ def _owned(graph: Graph, count: int) -> list[np.ndarray]:
     return members
 
 
-def _ego_networks(graph: Graph, links: csr_array, clients: ClientsConfig, seed: int) -> list[np.ndarray]:
-    """Nodes of k-hop networks around training nodes.
+def _capped(
+    graph: Graph, members: Sequence[np.ndarray], egos: Sequence[int] | None, most: int, seed: int
+) -> list[np.ndarray]:
+    """The same clients, of whom at most so many hold a node.
+
+    A node stays at the clients whose ego it is, and then where it comes first: clients stand in a circle in an order of
+    the seed's, and every node counts from a place of its own. So which of its clients keep a node depends on the seed
+    and on that node's clients alone, whatever data say and whoever else is there.
+
+    Raises:
+        DataError: a client would be left without nodes.
+    """
+    rng, count = seeded_generator(seed, "memberships"), len(members)
+    place, start = rng.permutation(count), rng.integers(count, size=graph.num_nodes)
+    client, node = np.repeat(np.arange(count), [len(nodes) for nodes in members]), np.concatenate(members)
+    order = (place[client] - start[node]) % count
+    if egos is not None:
+        order[node == np.asarray(egos)[client]] = -1
+    ranked = np.lexsort((client, order, node))
+    first = np.searchsorted(node[ranked], node[ranked])
+    kept = np.zeros(len(node), dtype=bool)
+    kept[ranked[np.arange(len(node)) - first < most]] = True
+    capped = [
+        nodes[own] for nodes, own in zip(members, np.split(kept, np.cumsum([*map(len, members)])[:-1]), strict=True)
+    ]
+    if empty := [k for k, nodes in enumerate(capped) if not len(nodes)]:
+        raise DataError(
+            f"{graph.name}: clients.max_memberships = {most} leaves client {empty[0]} without nodes; raise it, or ask "
+            "for fewer clients (clients.count)"
+        )
+    return capped
+
+
+def _ego_networks(
+    graph: Graph, links: csr_array, clients: ClientsConfig, seed: int
+) -> tuple[list[np.ndarray], list[int]]:
+    """Nodes of k-hop networks around training nodes, and these nodes.
 
     A network holds every node within `clients.hops` edges of its ego, whatever mask that node is in. Egos whose network
     is smaller than `clients.min_nodes` are passed over. ``distinct`` egos differ (their networks may still coincide);
@@ -180,6 +219,7 @@ def _ego_networks(graph: Graph, links: csr_array, clients: ClientsConfig, seed: 
     pool = rng.permutation(np.flatnonzero(graph.train))
     distinct = clients.ego_sampling == "distinct"
     networks: list[np.ndarray] = []
+    egos: list[int] = []
     small = 0
     while len(networks) < clients.count:
         taken = len(networks) + small if distinct else 0  # of a distinct pool, the front is used up
@@ -193,10 +233,11 @@ def _ego_networks(graph: Graph, links: csr_array, clients: ClientsConfig, seed: 
         nodes = _within(links, int(pool[drawn]), clients.hops)
         if len(nodes) >= clients.min_nodes:
             networks.append(nodes)
+            egos.append(int(pool[drawn]))
         else:
             small += 1
             pool = pool if distinct else np.delete(pool, drawn)
-    return networks
+    return networks, egos
 
 
 def _within(links: csr_array, ego: int, hops: int) -> np.ndarray:

@@ -102,7 +102,8 @@ class RdpAccountant(Accountant):
 
     Poisson sampling: Mironov, Talwar and Zhang, arXiv:1908.10530, section 3.3. Fixed-size cohorts without replacement:
     Wang, Balle and Kasiviswanathan, AISTATS 2019 (arXiv:1808.00087), theorem 27, where it is below what holds for
-    whoever knows the cohort. Conversion: Canonne, Kamath and Steinke, arXiv:2004.00010, proposition 12.
+    whoever knows the cohort, which alone counts where neighbours differ in several clients. Conversion: Canonne, Kamath
+    and Steinke, arXiv:2004.00010, proposition 12.
     """
 
     name = "rdp"
@@ -191,7 +192,7 @@ def _curve(release: Release, orders: tuple[float, ...]) -> np.ndarray:
     from dp_accounting.rdp import RdpAccountant as Rdp
 
     sampled = Rdp(orders, release.relation()).compose(release.event()).rdp
-    return np.minimum(sampled, np.array(orders) / (2 * release.noise_multiplier**2))
+    return np.minimum(sampled, np.array(orders) / (2 * release.unsampled_multiplier**2))
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 Discretisation and composition are dp-accounting's (Doroshenko et al., arXiv:2207.04380): between the losses of a grid
 the hockey-stick curve is replaced by its chords, which lie above it. dp-accounting knows unsampled and Poisson-sampled
-Gaussians; for cohorts of fixed size without replacement, and replace-one neighbours, the curve is given here:
-docs/privacy.md says why it dominates, and why dominating pairs compose adaptively.
+Gaussians; for cohorts of fixed size without replacement, and replace-one neighbours, the curve is given here, and so
+for neighbours that differ in several clients: docs/privacy.md says why it dominates, and why dominating pairs compose
+adaptively.
 
 Steps of the grid follow the spread of the losses: 1/20 of it, or 1e-5 of the expected sum, or 2e-5 of the largest one,
 rounded down to a power of two, so that a round's distribution is found again as rounds are added. In double precision
@@ -59,9 +60,10 @@ def composed_epsilon(ledger: tuple[tuple[Release, int], ...], delta: float) -> f
 
 def _composed(release: Release, count: int, step: float) -> PrivacyLossDistribution:
     if not release.sampled:  # as many Gaussians are one
-        return _of_gaussian(release.noise_multiplier / math.sqrt(count), 1.0, step)
-    one = _of_fixed_size if release.sampler == "fixed" else _of_gaussian
-    return one(release.noise_multiplier, release.rate, step).self_compose(count)
+        return _of_gaussian(release.unsampled_multiplier / math.sqrt(count), 1.0, step)
+    if release.sampler == "poisson" and not release.group:
+        return _of_gaussian(release.noise_multiplier, release.rate, step).self_compose(count)
+    return _of_exchange(release, step).self_compose(count)
 
 
 @lru_cache(maxsize=8)
@@ -72,22 +74,29 @@ def _of_gaussian(sigma: float, rate: float, step: float) -> PrivacyLossDistribut
 
 
 @lru_cache(maxsize=8)
-def _of_fixed_size(sigma: float, rate: float, step: float) -> PrivacyLossDistribution:
-    """Of a Gaussian mechanism on q of n without replacement, for replace-one neighbours in either order; rate q/n < 1.
+def _of_exchange(release: Release, step: float) -> PrivacyLossDistribution:
+    """Of a Gaussian mechanism on a sample of clients, of whom one or several are others, in either order; rate < 1.
 
-    With delta(l) the curve of the Gaussian mechanism, the curve at a loss l' >= 0 is rate delta(l) where
-    e^l' = 1 + rate (e^l - 1) (Balle, Barthe and Gaboardi, 2018, theorem 9), and at -l' its mirror image.
+    Let p_j be the probability that j of those are in the sample, eta that any is, delta_j(l) the curve of a Gaussian
+    mechanism that moves j times as far. The curve at a loss l' >= 0 is sum_j p_j delta_j(l) where e^l' = 1 + eta
+    (e^l - 1), and at -l' its mirror image. Of one client of a cohort of fixed size that is Balle, Barthe and Gaboardi
+    (2018), theorem 9; of several docs/privacy.md, "Persons".
     """
     from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
     from scipy.special import log_ndtr
 
-    steps = math.ceil(_sampled(_reach(sigma), rate) / step)
+    shares, rest = release.shares()
+    touched = float(shares.sum()) + rest
+    steps = math.ceil(_sampled(_reach(release.noise_multiplier / len(shares)), touched) / step)
     losses = step * np.arange(steps + 1)
-    unsampled = losses + np.log1p(-(1.0 - rate) * np.exp(-losses)) - math.log(rate)
-    first = log_ndtr(0.5 / sigma - sigma * unsampled)
-    second = unsampled + log_ndtr(-0.5 / sigma - sigma * unsampled)
-    deltas = rate * np.exp(first) * -np.expm1(np.minimum(second - first, 0.0))
+    unsampled = losses + np.log1p(-(1.0 - touched) * np.exp(-losses)) - math.log(touched)
+    deltas = np.full_like(losses, rest)
+    for moved, share in enumerate(shares, start=1):
+        sigma = release.noise_multiplier / moved
+        first = log_ndtr(0.5 / sigma - sigma * unsampled)
+        second = unsampled + log_ndtr(-0.5 / sigma - sigma * unsampled)
+        deltas += share * np.exp(first) * -np.expm1(np.minimum(second - first, 0.0))
     mirrored = -np.expm1(-losses) + np.exp(-losses) * deltas
     curve = np.concatenate([mirrored[:0:-1], deltas])
     return PrivacyLossDistribution(create_pmf_pessimistic_connect_dots_fixed_gap(step, -steps, steps, curve))
@@ -105,18 +114,20 @@ def _sampled(loss: float, rate: float) -> float:
 
 def _spread(release: Release, count: int) -> float:
     """The standard deviation of a round's loss, about; 2 % of that of all where they are one Gaussian."""
-    sigma = release.noise_multiplier
+    sigma = release.unsampled_multiplier
     return release.rate / sigma if release.sampled else 0.02 * math.sqrt(count) / sigma
 
 
 def _expected(release: Release, count: int) -> float:
     """The expected loss of all, at most about: a mixture's is below its share of the whole, and below chi-squared."""
-    rate = release.rate if release.sampled else 1.0
-    square = release.noise_multiplier**-2
+    rate = min(1.0, release.rate * max(1, release.group)) if release.sampled else 1.0
+    square = release.unsampled_multiplier**-2
     return count * min(rate * square / 2, rate**2 * math.expm1(min(square, 700.0)))
 
 
 def _largest(release: Release, count: int) -> float:
     """The largest loss of one round, or of all where they are one Gaussian."""
-    sigma = release.noise_multiplier
-    return _sampled(_reach(sigma), release.rate) if release.sampled else _reach(sigma / math.sqrt(count))
+    if not release.sampled:
+        return _reach(release.unsampled_multiplier / math.sqrt(count))
+    shares, rest = release.shares()
+    return _sampled(_reach(release.noise_multiplier / len(shares)), float(shares.sum()) + rest)

@@ -3,10 +3,13 @@
 An attack says "canary" or not. How often it did in the world with the canary, and in the one without, bounds its two
 rates (Clopper and Pearson, 1934), whatever the noise looks like, if trials are independent. From the rates follow
 
-* mu: no Gaussian mechanism of a multiplier above 1/mu gives them (Dong, Roth and Su, 2022, arXiv:1905.02383, theorem
-  2.7), nor does anything that it dominates;
+* mu: no Gaussian mechanism of a multiplier above 1/mu gives them (Dong, Roth and Su, 2022, arXiv:1905.02383, equation
+  6), nor does anything that it dominates;
 * epsilon of many releases, each answered by one such bit: the bits are post-processing, and their number that say
   "canary" is binomial (Kairouz, Oh and Viswanath, 2015, arXiv:1311.0776, theorem 2.1, for what rates say of epsilon).
+
+Where many canaries are in one run, each or its neighbour by a coin of its own, and an attack guesses the coins of some,
+how many guesses are right bounds epsilon of the run without a word about independence (`Guesses`).
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import beta, binom, norm
 
-__all__ = ["Rates", "composed_epsilon"]
+__all__ = ["Guesses", "Rates", "composed_epsilon"]
 
 _THRESHOLDS = 10**5
 """Of a number of bits, among which the best one is looked for."""
+
+_STEP, _MOST_EPSILON = 0.05, 50.0
 
 
 @dataclass(frozen=True)
@@ -80,3 +85,46 @@ def composed_epsilon(rates: Rates, rounds: int, rate: float, delta: float) -> fl
             bounds = np.log(likely - delta) - unlikely
             found = max(found, float(bounds[np.isfinite(bounds)].max(initial=0.0)))
     return found
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """What an attack on one run got right.
+
+    Attributes:
+        canaries: m, each of them in the run or replaced by its neighbour with probability 1/2, independently.
+        made: r, of how many it guessed; fixed beforehand.
+        right: v, of these.
+        confidence: of the bound.
+    """
+
+    canaries: int
+    made: int
+    right: int
+    confidence: float = 0.95
+
+    def chance(self, epsilon: float, delta: float) -> float:
+        """Bound on the probability of so many right guesses or more, of any run that is (epsilon, delta)-private.
+
+        With W binomial, r trials at e^epsilon / (1 + e^epsilon), P(W >= v) + 2 m delta max_i P(v > W >= v - i) / i
+        (Steinke, Nasr and Jagielski, NeurIPS 2023, arXiv:2305.08846, appendix D).
+        """
+        likely = 1.0 / (1.0 + np.exp(-epsilon))
+        below = np.cumsum(binom.pmf(np.arange(self.right - 1, -1, -1), self.made, likely))
+        worst = float((below / np.arange(1, self.right + 1)).max(initial=0.0))
+        return min(1.0, float(binom.sf(self.right - 1, self.made, likely)) + 2 * self.canaries * delta * worst)
+
+    def epsilon(self, delta: float) -> float:
+        """The lower bound: below it no epsilon explains the guesses, but with the remaining probability."""
+
+        def explains(epsilon: float) -> bool:
+            return self.chance(epsilon, delta) > 1.0 - self.confidence
+
+        # upwards from nothing, as the second term need not grow
+        low = 0.0
+        while low < _MOST_EPSILON and not explains(low + _STEP):
+            low += _STEP
+        high = low + _STEP
+        while not explains(low) and high - low > _STEP / 64:
+            low, high = (low, (low + high) / 2) if explains((low + high) / 2) else ((low + high) / 2, high)
+        return 0.0 if explains(low) else low

@@ -22,6 +22,8 @@ Formal guarantees (docs/privacy.md has the proofs and sources):
 * Where clients take turns ("cyclic") nobody counts on sampling, and every observer is accounted as a server is: by a
   Gaussian mechanism for each of a client's turns. That holds for noise with bands too (`orchestrator.privacy.bands`),
   and whether or not clients keep state.
+* A person who is in several clients is not one client: `PrivacyPlan.of_persons` is the plan for neighbours that differ
+  in one person (docs/privacy.md, "Persons").
 * Where cohorts are of fixed size and clients keep state, sampling is counted on by nobody (`PrivacyPlan.amplified`).
 
 Sampling hides nobody from whoever has the key that cohorts follow from (orchestrator/coordinator/cohorts.py).
@@ -30,7 +32,7 @@ Sampling hides nobody from whoever has the key that cohorts follow from (orchest
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from orchestrator.errors import ConfigError
@@ -119,6 +121,7 @@ class PrivacyPlan:
         lies: bound on the probability that a round uses an upload of which the sensitivity assumes that it is refused.
         honest: with "clients", of how many clients' noise sigma is, at least; nobody but each of them knows it.
         mismatch: how far the logarithm of the probability of a round's noise may be from that of one discrete Gaussian.
+        group: 0: neighbours differ in one client; k: in the data of k clients, see `of_persons`.
 
     Raises:
         ConfigError: on construction, with one line that names the value at fault.
@@ -138,6 +141,7 @@ class PrivacyPlan:
     lies: float = 0.0
     honest: int | None = None
     mismatch: float = 0.0
+    group: int = 0
 
     def __post_init__(self) -> None:
         if self.sampler not in SAMPLERS:
@@ -175,7 +179,23 @@ class PrivacyPlan:
     @property
     def adjacency(self) -> str:
         """What neighbouring populations differ in; with "paper" what the paper claims, whatever the sampler."""
+        if self.group:
+            return f"one person's data, in up to {self.group} clients"
         return ADJACENCY["poisson" if self.accountant == "paper" else self.sampler]
+
+    def of_persons(self, memberships: int) -> PrivacyPlan:
+        """The same run, whose neighbours differ in one person: in all that up to so many clients hold, and in no other.
+
+        Sensitivity and noise stay those of one client. Each of these clients may move its round by what exchanging one
+        client does; a person in one client is a client, where neighbours are replace-one.
+        """
+        group = min(memberships, self.clients)
+        return replace(self, group=0 if group == 1 and self.sampler != "poisson" else group)
+
+    @property
+    def _exchanged(self) -> float:
+        """What exchanging one client of a group moves, in sensitivities: under add/remove one goes and one comes."""
+        return 2.0 if self.group and self.sampler == "poisson" else 1.0
 
     @property
     def server_stddev(self) -> float:
@@ -201,7 +221,11 @@ class PrivacyPlan:
 
     def sum_release(self, noisy: NoisySum, view: View = "outsider") -> Release:
         """What a sum over all clients adds to a view: a Gaussian mechanism on a cohort that everybody knows."""
-        return Release("known", self.clients, self.clients, self._seen(noisy.noise_multiplier, view))
+        return self._known(self.clients, self._seen(noisy.noise_multiplier, view))
+
+    def _known(self, cohort: int, sigma: float) -> Release:
+        """A Gaussian mechanism on a cohort that everybody knows, and in which all are that neighbours differ in."""
+        return Release("known", self.clients, cohort, sigma / (self._exchanged * max(1, self.group)))
 
     def _seen(self, sigma: float, view: View) -> float:
         """The multiplier of the noise that an observer cannot subtract."""
@@ -225,12 +249,11 @@ class PrivacyPlan:
         once = self.effective_multiplier / math.sqrt(attempts)
         sigma = self._seen(once, view)
         if self.sampler == "cyclic":
-            known = sigma if self.noise == "clients" else self._seen(once, "server")
-            return Release("known", self.clients, self.cohort, known)
-        if view == "server" or not self.amplified:
-            return Release("known", self.clients, self.cohort, sigma)
+            return self._known(self.cohort, sigma if self.noise == "clients" else self._seen(once, "server"))
         others = self.clients - 1 if view == "client" and self.sampler == "fixed" else self.clients
-        return Release(self.sampler, max(1, others), self.cohort, sigma)
+        if view == "server" or not self.amplified or (self.group and self.cohort >= others):
+            return self._known(self.cohort, sigma)
+        return Release(self.sampler, max(1, others), self.cohort, sigma / self._exchanged, min(self.group, others))
 
     def failing(self, rounds: int, sums: int = 0) -> float:
         """eta: bound on the probability that a truncation on shares, or a verdict on a lie, is wrong (docs/privacy.md).

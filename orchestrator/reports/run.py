@@ -16,6 +16,8 @@ from orchestrator.evaluation.figures import metric_names
 from orchestrator.evaluation.metrics import moving_average
 from orchestrator.privacy.accountant import ACCOUNTANTS
 from orchestrator.privacy.budget import Budget
+from orchestrator.privacy.plan import PrivacyPlan, View
+from orchestrator.privacy.statement import persons
 from orchestrator.reports.plots import plot_costs, plot_curves
 
 __all__ = ["draw_run", "metrics_covered", "no_epsilon", "privacy_report", "summarise_run"]
@@ -87,7 +89,8 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
     in `participations` rounds. Clip bound, sensitivity and fresh noise are those of the last round; of `bands` above 1
     earlier noise is taken back from it. `sums` are what else was
     released with noise, and how often; `metrics` says whether epsilon covers those that the run recorded: "covered",
-    "exact", which it does not, or "none". `stopped` says why training ended early.
+    "exact", which it does not, or "none". `person` is what `statement.persons` says of a person in several clients, to
+    servers for one whose clients were all drawn as often as any was. `stopped` says why training ended early.
 
     Raises:
         RunError: the run's record of its releases is missing or damaged.
@@ -105,6 +108,10 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
     budget = Budget(plan, config.privacy.epsilon_budget, fingerprint(seed, rounds.lasting)).restore(state)
     for number in range(1, budget.last + 1):
         drawn.update(sample_cohort(config.federation, config.clients.count, seed, number))
+
+    def of_person(plan: PrivacyPlan, view: View) -> float:
+        return Budget(plan, run=budget.run).restore(state).seen_by(view, most)
+
     most, last = max(drawn.values(), default=0), records[-1]["round"]
     stopped = budget.refusal(last + 1) if last < config.federation.rounds and not budget.allows(last + 1) else None
     return {
@@ -130,6 +137,7 @@ def privacy_report(folder: RunFolder, config: Config) -> dict[str, Any] | None:
             "server": budget.seen_by("server", most),
         },
         "participations": most,
+        "person": persons(plan, config.clients.memberships, of_person),
         "sums": [
             {"name": s.name, "noise_multiplier": s.noise_multiplier, "released": budget.released(s.name)}
             for s in plan.sums

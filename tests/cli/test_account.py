@@ -109,6 +109,8 @@ def test_what_there_is_no_account_of_is_refused(safegnn, options, parts):
         (("--sampler", "fixed", "--noise-multiplier", "1", "--rounds", "0"), ("--rounds",)),
         (("--sampler", "fixed", "--noise-multiplier", "1", "--noise", "loud"), ("noise loud", "each_full")),
         (("--sampler", "fixed", "--target-epsilon", "0"), ("target epsilon 0",)),
+        (("--sampler", "fixed", "--noise-multiplier", "1", "--noise", "clients"), ("noise clients", "honest clients")),
+        (("--sampler", "fixed", "--noise-multiplier", "1", "--honest-clients", "2"), ("honest clients 2",)),
     ],
 )
 def test_account_refuses_in_one_line(safegnn, options, parts):
@@ -152,3 +154,34 @@ def test_a_target_that_is_none_is_one_line(safegnn, target):
 def test_too_many_clients_are_one_line(safegnn):
     many = ["--clients", "10000000000000", "--noise-multiplier", "1"]
     assert_refused(safegnn(*FEW, *many), 2, "clients 10000000000000: expected 1 to 1e+12")
+
+
+def test_noise_of_clients_is_said_to_be_theirs_and_worth_less_to_one_of_them(safegnn):
+    options = ("--sampler", "cyclic", "--noise-multiplier", "2", "--noise", "clients", "--honest-clients", "3")
+    status, out, _ = safegnn(*ACCOUNT, *options)
+    assert status == 0 and "noise multiplier 2, of 3 clients who answer, add theirs and tell nobody; delta" in out
+    document = json.loads(safegnn(*ACCOUNT, *options, "--json")[1])
+    assert (document["noise"], document["honest_clients"]) == ("clients", 3)
+    assert document["views"]["outsider"] == document["views"]["server"] < document["views"]["client"]
+
+
+def test_account_states_a_persons_epsilon_beside_a_clients_where_memberships_are_capped(safegnn):
+    cycle = (
+        "clients.count=30",
+        "federation={cohort: 3, rounds: 20, sampling: cyclic}",
+        "privacy={clip_norm: 0.1, noise_multiplier: 9}",
+    )
+    settings = [part for setting in cycle for part in ("--set", setting)]
+    capped = [*settings, "--set", "clients.max_memberships=2"]
+    document = json.loads(safegnn("account", *capped, "--json")[1], parse_constant=pytest.fail)
+    plan = PrivacyPlan("cyclic", 30, 3, 9.0, 1e-5)
+    assert document["epsilon"] == plan.epsilon(20)
+    stated = {view: plan.of_persons(2).epsilon(20) for view in VIEWS}
+    assert document["person"] == {"memberships": 2, "epsilon": stated} and stated["server"] > 2 * plan.epsilon(20)
+    assert (
+        f"a person in up to 2 clients, all of whose data there may be others: epsilon {stated['server']:.4g}"
+        in safegnn("account", *capped)[1]
+    )
+    said = "a person in several clients: no epsilon stated; up to 30 memberships (clients.max_memberships)"
+    assert said in safegnn("account", *settings)[1]
+    assert "person" not in safegnn("account", *settings, "--set", "clients.partition=disjoint")[1]

@@ -42,8 +42,12 @@ def test_help_says_what_an_argument_is(safegnn, monkeypatch, command, text):
 
 COMMANDS = (
     "train",
+    "report",
     "predict",
     "compare",
+    "runs",
+    "presets",
+    "settings",
     "account",
     "ledger",
     "audit",
@@ -52,7 +56,13 @@ COMMANDS = (
     "bench",
     "mpc",
     "doctor",
+    "aggregator",
+    "site",
+    "coordinate",
     "data",
+    "identity",
+    "consortium",
+    "flower",
 )
 
 

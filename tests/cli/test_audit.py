@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from orchestrator.experiments import privacy_audit
-from orchestrator.privacy.lower_bound import Rates
+from orchestrator.experiments import one_run_audit, privacy_audit
+from orchestrator.privacy.lower_bound import Guesses, Rates
 from orchestrator.privacy.plan import PrivacyPlan
 from tests.cli.commands import assert_refused
 
@@ -74,3 +74,36 @@ def test_a_statement_that_is_refuted_ends_in_one_line(safegnn, found):
 
 def test_where_nothing_is_stated_the_command_says_so(safegnn):
     assert_refused(safegnn("audit"), 2, "there is no epsilon to audit: privacy.noise_multiplier is 0")
+
+
+@pytest.fixture
+def heard(monkeypatch):
+    """``heard(surprise)``: what a run of that many canaries says, without servers."""
+
+    def set_heard(surprise: float) -> None:
+        found = one_run_audit.Heard(4.0, 1.25, Guesses(640, 64, 55), 0.998, -0.02, surprise, 5.3)
+        unbounded = one_run_audit.Heard(float("inf"), 0.0, Guesses(640, 64, 32), 1.0, 0.01, 1.0, 5.3)
+        monkeypatch.setattr(one_run_audit, "audit_one_run", lambda *_: {"outsider": unbounded, "server 0": found})
+
+    return set_heard
+
+
+def test_one_run_says_what_was_guessed_and_what_the_noise_is(safegnn, heard):
+    heard(2.0)
+    status, out, err = safegnn(*AUDIT, "--one-run")
+    assert (status, err) == (0, "")
+    assert (
+        "server 0: epsilon of 2 rounds in which the client takes part stated 4, audited at least 1.25: 55 of 64" in out
+    )
+    assert "of 640 canaries; fresh noise is 0.998 times as large as stated, its largest correlation -0.02" in out
+    document = json.loads(safegnn(*AUDIT, "--one-run", "--json")[1], parse_constant=pytest.fail)
+    assert (document["turns"], document["bands"], document["refuted"]) == (2, 1, [])
+    assert document["observers"]["server 0"]["guesses"] == [55, 64]
+    assert document["observers"]["outsider"]["epsilon"]["stated"] is None
+
+
+def test_other_noise_than_is_stated_ends_in_one_line(safegnn, heard):
+    heard(6.0)
+    status, _, err = safegnn(*AUDIT, "--one-run")
+    assert status == 1
+    assert err == "safegnn: the privacy statement is refuted for server 0: more was found, or other noise\n"

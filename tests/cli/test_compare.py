@@ -38,7 +38,8 @@ def test_compare_prints_a_table(safegnn, noise):
     assert all(word in out for word in ("final, plaintext", "final, embedded", "largest difference", "delta_eo"))
     assert ("not computed" in out) == bool(noise)
     assert all(f"{e}, {gap}" in out for e in ("plaintext", "embedded") for gap in ("delta_sp 0.", "delta_eo "))
-    assert Path(out.splitlines()[-1].removeprefix("curves: ")).exists()
+    for line, label in zip(out.splitlines()[-2:], ("curves: ", "report: "), strict=True):
+        assert line.startswith(label) and Path(line.removeprefix(label)).exists()
 
 
 def test_compare_of_methods_prints_its_table_or_one_json_document(safegnn):

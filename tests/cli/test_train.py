@@ -62,7 +62,8 @@ def test_train_prints_a_table_and_the_folder(safegnn):
         for word in ("accuracy", "auc", "balanced_accuracy", "delta_sp", "delta_eo", "mean of 2 rounds", "test")
     )
     folder = next(Path("runs/[bold] :smile:").iterdir())
-    assert out.splitlines()[-1] == f"run folder: {folder}"
+    assert out.splitlines()[-2:] == [f"run folder: {folder}", f"report: {folder / 'report.html'}"]
+    assert (folder / "report.html").read_text().startswith("<!DOCTYPE html>")
     record = RunFolder(folder).records()[-1]
     assert f"{record['val']['auc']:.4f}" in out and f"{record['test']['auc']:.4f}" in out
 
@@ -77,7 +78,7 @@ def test_train_says_how_sure_each_gap_is_and_that_clipping_alone_protects_nothin
             facts = record[name]["gaps"][gap]
             line = f"{mask} {gap} {record[name][gap]:.4f}, 95 % interval {facts['low']:.4f} to {facts['high']:.4f}; "
             assert line + f"n = {facts['n_s0']} (s = 0), {facts['n_s1']} (s = 1)" in out.splitlines()
-    assert "clipping alone protects nothing" in out.splitlines()[-2] and "median of 2" in out
+    assert "clipping alone protects nothing" in out.splitlines()[-3] and "median of 2" in out
     assert "clipping alone" not in safegnn("train", *SETTINGS, "--engine", "plaintext")[1]
 
 
@@ -101,7 +102,7 @@ def test_train_states_epsilon_with_all_that_belongs_to_it(safegnn):
     status, out, err = safegnn("train", *SETTINGS, *noise, *rounds)
     assert status == 0
     said = [line for line in out.splitlines() if "epsilon" in line]
-    assert len(said) == 3
+    assert len(said) == 4
     for part in (
         "privacy of a client's whole data: epsilon ",
         "at delta 0.001",
@@ -110,10 +111,11 @@ def test_train_states_epsilon_with_all_that_belongs_to_it(safegnn):
         "server",
     ):
         assert part in said[0]
-    assert said[1] == (
-        "the metrics above: exact, and covered by no epsilon; in a simulation only (evaluation.exact_beside_noise)"
+    assert said[1] == "a person in several clients: no epsilon stated; up to 6 memberships (clients.max_memberships)"
+    assert said[2] == (
+        "the metrics: exact, and covered by no epsilon; in a simulation only (evaluation.exact_beside_noise)"
     )
-    assert said[2].startswith("stopped early: round ") and "privacy.epsilon_budget = 1.2" in said[2]
+    assert said[3].startswith("stopped early: round ") and "privacy.epsilon_budget = 1.2" in said[3]
     assert "Traceback" not in err
     status, out, _ = safegnn("train", *SETTINGS, *noise, *rounds, "--json")
     document = json.loads(out, parse_constant=pytest.fail)
@@ -128,8 +130,15 @@ def test_train_says_that_epsilon_covers_metrics_with_noise(safegnn):
     said = out.splitlines()
     assert status == 0 and "to whoever sees the released models and metrics; " in out
     assert "it counts the sum 'evaluation' over all clients, released 1 time with noise multiplier 2" in said
-    assert "the metrics above: noise is in them, and this epsilon covers them" in said
+    assert "the metrics: noise is in them, and this epsilon covers them" in said
     assert "validation accuracy is undefined: drowned by noise of 226.3 on every count" in said
+
+
+def test_train_says_whose_noise_it_counts_on_where_that_is_clients(safegnn):
+    noise = ["--set", "privacy={clip_norm: 0.5, noise_multiplier: 2, noise: clients}", "--set", "method.name=fedavg"]
+    status, out, _ = safegnn("train", *SETTINGS, *noise)
+    said = "the clients add the noise: this counts on 3 in every round who answer, add theirs and tell nobody"
+    assert status == 0 and said in out.splitlines()
 
 
 def test_clients_that_keep_a_ledger_end_a_run_in_one_line(safegnn):
@@ -140,7 +149,7 @@ def test_clients_that_keep_a_ledger_end_a_run_in_one_line(safegnn):
     assert (status, out) == (1, "") and "privacy.ledger_limit = 0.1; these clients take no part in it" in err
     assert err.splitlines()[-1].startswith("safegnn: ") and "round 1 would bring" in err.splitlines()[-1]
     status, out, err = safegnn("train", *SETTINGS, *options, "--set", "privacy.ledger_limit=50")
-    assert status == 0 and "the metrics above: none were released (evaluation.where = nowhere)" in out
+    assert status == 0 and "the metrics: none were released (evaluation.where = nowhere)" in out
     assert "round 2/2  online " in err
     assert "runs composed by one accountant" in safegnn("ledger", "spent.json")[1]
 

@@ -116,6 +116,30 @@ def test_the_limit_is_of_all_runs_together_and_what_would_exceed_it_leaves_no_tr
     process(run="other", limit=None, plan=plan).take_part(2)
 
 
+def test_where_clients_take_turns_only_their_own_count_and_each_is_refused_in_time(process, path):
+    """Also where a process that has no part in a round hears of it before the one that has."""
+    plan = PrivacyPlan("cyclic", 30, 3, 4.0, 1e-3, "rdp")
+    known = plan.release("server")
+    two, three = (plan.new_accountant().compose(known, turns).epsilon(1e-3) for turns in (2, 3))
+    limit = (two + three) / 2
+    own, idle = process(plan=plan, limit=limit), process(plan=plan, limit=limit)
+    for number in range(1, 12):
+        idle.hear(number)
+        if number in (3, 7):
+            own.take_part(number)
+        else:
+            own.hear(number)
+    entry = read_ledger(path)["one"]
+    assert attempts(path) == [1] * 7 and entry.rounds == {3, 7}
+    before = path.read_bytes()
+    idle.hear(12)
+    with pytest.raises(RunError, match="round 12 would bring"):
+        own.take_part(12)
+    assert path.read_bytes() == before
+    with pytest.raises(ConfigError, match="no epsilon is stated"):
+        process(plan=None).hear(1)
+
+
 def test_a_sum_has_to_fit_too(process, path):
     limit = (PLAN.epsilon(1) + replace(PLAN, sums=SUMS[1:]).epsilon(1)) / 2
     own = process(limit=limit)

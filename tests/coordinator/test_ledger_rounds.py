@@ -16,7 +16,8 @@ from orchestrator.coordinator.run_folder import RunFolder
 from orchestrator.coordinator.training import train
 from orchestrator.errors import ConfigError, RunError
 from orchestrator.graphs import client_graphs, load_graph
-from orchestrator.privacy.plan import PrivacyPlan
+from orchestrator.privacy.budget import Budget
+from orchestrator.privacy.plan import VIEWS, PrivacyPlan
 from orchestrator.privacy.together import epsilon_together
 from orchestrator.registry import METHODS, Method
 from tests.training_runs import Crash, CrashingFolder, run
@@ -106,6 +107,52 @@ def test_the_clients_veto_comes_before_a_release_and_what_stands_can_be_ended_in
     with pytest.raises(RunError, match="round 1 would bring what these data spent in 2 runs"):
         run(settings(limit=str(PLAN.epsilon(2) * 1.01)))
     assert len(read_ledger(path)) == 1
+
+
+TURNS = "federation={sampling: cyclic, cohort: 2, rounds: 7}"
+IN_TURN = PrivacyPlan("cyclic", 6, 2, 2.0, 1e-3, "rdp")
+"""Three rounds are a cycle, and noise has three bands. Hosts of all clients are in every round, and count as one."""
+
+
+@pytest.mark.parametrize("engine", ["plaintext", "embedded"])
+def test_clients_in_turn_count_their_turns_and_pay_for_one_that_is_repeated_within_a_cycle(kept, engine):
+    settings, path = kept
+    config = settings(TURNS, f"engine={{name: {engine}, preprocessing: dealer}}")
+    assert len(plan_of(config).bands) == 2
+    folder = CrashingFolder.create(config)
+    with pytest.raises(Crash):  # after round 4, the first of the second cycle, whose checkpoint is lost
+        train(config, folder)
+    assert counted(path) == [([1, 1, 1, 1], {})]
+    train(config, RunFolder.open(folder.path)[0], resume=True)
+    assert counted(path) == [charged(folder)] == [([1, 1, 1, 2, 1, 1, 1], {})]
+    [entry] = read_ledger(path).values()
+    assert entry.rounds == set(range(1, 8))
+    # As one client in seven rounds, of which one was released twice: sigma / sqrt(2) there. To everybody alike.
+    spent = IN_TURN.new_accountant().compose(IN_TURN.release("server"), 6).compose(IN_TURN.release("server", 2))
+    for view in VIEWS:
+        assert epsilon_together([entry.spent], view, 1e-3) == pytest.approx(spent.epsilon(1e-3), rel=1e-6)
+    # The run's own account is of one client, with three turns.
+    turns = IN_TURN.new_accountant().compose(IN_TURN.release(), 2).compose(IN_TURN.release(attempts=2))
+    own = Budget(plan_of(config).privacy, run=entry.budget.run).restore(folder.load_privacy())
+    assert own.epsilon == pytest.approx(turns.epsilon(1e-3), rel=1e-6)
+
+
+def test_a_veto_in_the_middle_of_a_cycle_comes_before_a_release_and_the_run_can_be_ended(kept):
+    settings, path = kept
+    known = IN_TURN.release("server")
+    four, five = (IN_TURN.new_accountant().compose(known, rounds).epsilon(1e-3) for rounds in (4, 5))
+    config = settings(TURNS, limit=str((four + five) / 2))
+    folder, released = RunFolder.create(config), []
+    with pytest.raises(RunError, match=r"round 5 would bring what these data spent in 1 run to epsilon"):
+        train(config, folder, observe=released.append)
+    assert [result.round for result in released] == [1, 2, 3, 4]
+    assert charged(folder) == ([1, 1, 1, 1], {}) and counted(path) == [([1, 1, 1, 1], {})]
+    with pytest.raises(RunError, match="round 5 would bring"):  # asked again it says so again, and counts nothing
+        train(config, folder, resume=True)
+    assert counted(path) == [([1, 1, 1, 1], {})]
+    shorter = config.changed(federation={"rounds": 4})
+    train(shorter, folder, resume=True)
+    assert folder.model().exists() and counted(path) == [charged(folder)]
 
 
 def test_who_keeps_a_ledger_lets_out_nothing_that_no_epsilon_counts(kept):

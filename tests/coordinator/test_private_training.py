@@ -22,7 +22,7 @@ from orchestrator.models import create_network
 from orchestrator.models.trained import load_model
 from orchestrator.privacy.bands import column_norm
 from orchestrator.privacy.budget import Budget
-from orchestrator.privacy.plan import PrivacyPlan
+from orchestrator.privacy.plan import VIEWS, PrivacyPlan
 from orchestrator.registry import METHODS
 from orchestrator.reports.run import no_epsilon, privacy_report
 from tests.training_runs import Crash, CrashingFolder, crash_after, run
@@ -87,6 +87,16 @@ def test_every_round_states_the_epsilon_so_far(tiny, tmp_path, sampling, sampler
     longer = {"fixed": 1.0, "poisson": 1.0, "cyclic": column_norm(plan_of(config).bands)}[sampler]
     assert report["bands"] == (2 if sampler == "cyclic" else 1)
     assert report["server_stddev"] == pytest.approx(2.0 * 2 * 0.5 * longer, rel=1e-4) and report["stopped"] is None
+
+
+def test_a_person_in_several_clients_is_stated_beside_a_client(tiny, tmp_path):
+    shape = ("federation={sampling: cyclic, rounds: 3}", "clients.max_memberships=2", NOISY + "}")
+    config = tiny(tmp_path, *shape)
+    folder = run(config)[0]
+    plan = PrivacyPlan("cyclic", 6, 3, 2.0, 1e-3)
+    epsilon = plan.of_persons(2).epsilon(3)
+    assert privacy_report(folder, config)["person"] == {"memberships": 2, "epsilon": dict.fromkeys(VIEWS, epsilon)}
+    assert epsilon > plan.epsilon(3)
 
 
 def of_bands(*privacy: str, rounds: int = 4):

@@ -155,7 +155,17 @@ def test_a_gap_comes_with_its_interval_and_the_nodes_of_both_groups():
     assert (facts["delta_eo"]["n_s0"], facts["delta_eo"]["n_s1"]) == (1, 2)
     assert facts["delta_sp"]["low"] == 0 and facts["delta_sp"]["high"] > 0.7  # of three nodes each
     diverged = evaluate(np.full((6, 2), np.nan), LABELS, SENSITIVE).gaps["delta_eo"]
-    assert diverged == {"low": None, "high": None, "n_s0": 1, "n_s1": 2}
+    assert diverged == {"low": None, "high": None, "n_s0": 1, "n_s1": 2, "rate_s0": None, "rate_s1": None}
+
+
+def test_a_gap_is_the_difference_of_the_rates_beside_it():
+    result = evaluate(LOGITS, LABELS, SENSITIVE)
+    predicted = LOGITS.argmax(axis=1) if LOGITS.ndim > 1 else LOGITS > 0
+    for gap, among in (("delta_sp", LABELS >= 0), ("delta_eo", LABELS == 1)):
+        facts = result.gaps[gap]
+        rates = [predicted[among & (g == SENSITIVE)].mean() for g in (0, 1)]
+        assert (facts["rate_s0"], facts["rate_s1"]) == pytest.approx(rates)
+        assert result.metrics[gap] == pytest.approx(abs(rates[1] - rates[0]))
 
 
 def test_metric_names_are_those_of_an_evaluation_in_order():

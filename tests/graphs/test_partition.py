@@ -146,3 +146,66 @@ def test_a_client_may_have_no_edges_no_training_nodes_and_one_class(make_graph):
     assert [client.num_nodes for client in clients] == [1] * 6
     assert sum(client.num_edges for client in clients) == 0
     assert sum(int(client.train.sum()) for client in clients) == 1
+
+
+def holders(clients, nodes):
+    found = [[] for _ in range(nodes)]
+    for number in range(len(clients)):
+        for node in clients.nodes(number):
+            found[node].append(number)
+    return found
+
+
+@given(PAIRS, st.integers(1, 4), st.integers(0, 2**32))
+def test_at_most_so_many_clients_hold_a_node_and_no_more_leave_than_must(make_graph, pairs, most, seed):
+    graph = make_graph(N, pairs, train=[1, 4, 7, 10])
+    egos = ClientsConfig(count=4, hops=2)
+    free = holders(client_graphs(graph, egos, seed), N)
+    capped = holders(client_graphs(graph, egos.model_copy(update={"max_memberships": most}), seed), N)
+    for before, after in zip(free, capped, strict=True):
+        assert set(after) <= set(before) and len(after) == min(most, len(before))
+    clients = client_graphs(graph, egos.model_copy(update={"max_memberships": 1}), seed)
+    held = sorted(int(node) for number in range(4) for node in clients.nodes(number) if graph.train[node])
+    assert held == [1, 4, 7, 10] and all(len(clients.nodes(number)) for number in range(4))  # egos stay at their own
+
+
+@pytest.mark.parametrize("partition", ["ego", "overlapping"])
+def test_who_keeps_a_node_depends_on_nobody_elses_edges(make_graph, partition):
+    """So that a person moves up to so many clients, whatever it is replaced with, and no other one."""
+    n, count = 60, 6
+    clients = ClientsConfig(count=count, hops=1, max_memberships=2, partition=partition, copies=3, share=0.9)
+    pairs = [(i, i + step) for step in (1, 2, 3, 7) for i in range(n - step)]
+    if partition == "overlapping":
+        graph = make_graph(n, pairs, train=range(0, n, 2))
+        assert max(map(len, holders(client_graphs(graph, clients, 3), n))) == 2
+        return
+    for seed in range(20):
+        graph = make_graph(n, pairs, train=range(0, n, 10))
+        held = holders(client_graphs(graph, clients, seed), n)
+        person = 5
+        other = make_graph(n, [pair for pair in pairs if person not in pair], train=range(0, n, 10))
+        without = holders(client_graphs(other, clients, seed), n)
+        assert [nodes for k, nodes in enumerate(held) if k != person] == [
+            nodes for k, nodes in enumerate(without) if k != person
+        ]
+
+
+def test_a_cap_that_leaves_a_client_nothing_is_refused(make_graph):
+    graph = make_graph(3, [], train=[0])
+    clients = ClientsConfig(count=3, hops=1, max_memberships=2, ego_sampling="with_replacement")
+    with pytest.raises(DataError, match=r"clients.max_memberships = 2 leaves client \d without nodes"):
+        client_graphs(graph, clients, 1)
+
+
+def test_what_is_public_about_memberships():
+    cases = {
+        "ego": None,
+        "given": None,
+        "disjoint": 1,
+        "louvain": 1,
+    }
+    for partition, most in cases.items():
+        assert ClientsConfig(partition=partition).memberships == most
+        assert ClientsConfig(partition=partition, max_memberships=3).memberships == 3
+    assert ClientsConfig(partition="overlapping", copies=5).memberships == 5
+    assert ClientsConfig(count=2, max_memberships=3).memberships == 2

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
-from orchestrator.privacy.lower_bound import Rates, composed_epsilon
+from orchestrator.privacy.lower_bound import Guesses, Rates, composed_epsilon
 from orchestrator.privacy.plan import PrivacyPlan
 
 
@@ -55,3 +55,35 @@ def test_more_rounds_prove_more_and_rates_that_do_not_differ_nothing():
     assert found == sorted(found) and np.isfinite(found).all() and found[0] < found[2] < found[3]
     for same in (Rates(5, 10, 5, 10), Rates(0, 10, 10, 10)):
         assert same.mu == 0.0 == composed_epsilon(same, 100, 1.0, 1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.7, 2.0])
+def test_right_guesses_of_randomised_response_are_as_likely_as_is_said(epsilon):
+    """Which is attained without delta: every coin is told truly with probability e^epsilon / (1 + e^epsilon)."""
+    m, truth = 12, 1 / (1 + math.exp(-epsilon))
+    for right in range(m + 1):
+        exact = sum(math.comb(m, k) * truth**k * (1 - truth) ** (m - k) for k in range(right, m + 1))
+        assert Guesses(m, m, right).chance(epsilon, 0.0) == pytest.approx(exact)
+
+
+def test_what_tells_everything_with_probability_delta_is_allowed_for():
+    """(0, delta): all guesses are right more often than by chance."""
+    m, delta = 30, 1e-3
+    true = delta + (1 - delta) * 2.0**-m
+    assert true <= Guesses(m, m, m).chance(0.0, delta) <= 3.1 * true
+    assert Guesses(m, m, m).chance(0.0, 0.0) < true
+    # and half of them known by all: of each coin with probability delta
+    told = sum(math.comb(m, k) * 0.5**m for k in range(25, m + 1))
+    assert Guesses(m, m, 25).chance(0.0, delta) > told
+
+
+def test_the_bound_from_guesses_holds_as_often_as_it_says_and_comes_near():
+    rng, epsilon, m = np.random.default_rng(3), 1.5, 400
+    found = np.array(
+        [Guesses(m, m, int(right), 0.9).epsilon(0.0) for right in rng.binomial(m, 1 / (1 + math.exp(-epsilon)), 40)]
+    )
+    assert (found > epsilon).mean() < 0.25 and 1.1 < np.median(found) < epsilon
+    assert Guesses(m, m, m // 2).epsilon(1e-5) == 0.0
+    all_right = Guesses(m, m, m, 0.95).epsilon(0.0)
+    assert (1 / (1 + math.exp(-all_right))) ** m == pytest.approx(0.05, rel=0.05)
+    assert Guesses(m, m, 300).epsilon(1e-4) < Guesses(m, m, 300).epsilon(0.0)
