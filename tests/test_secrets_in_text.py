@@ -51,6 +51,7 @@ PUBLIC = {
     "LocalUpdate": set(),
     "MaskedSum": ALL,  # what is released, and its cost
     "Noise": ALL,
+    "NoisyEncoder": ALL,
     "Offer": ALL,
     "OpeningDecoder": ALL,
     "Operation": ALL,

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import cast
 
 from orchestrator.errors import ConfigError
-from orchestrator.files import write_new_folder
 
 __all__ = ["ROLES", "Identity", "PinnedIdentity", "create_certificates", "explain", "files"]
 
@@ -224,6 +223,8 @@ def create_certificates(folder: Path, days: int = 365, start: datetime | None = 
         contents[private] = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
+    from orchestrator.files import write_new_folder  # a server that runs writes nothing
+
     write_new_folder(folder, contents)
     return end
 

@@ -269,12 +269,13 @@ def test_rows_are_of_both_servers_keys_and_of_one_round(monkeypatch):
     """Whoever knows one server's part, or another round's rows, knows nothing of these."""
     monkeypatch.setattr(base.Server, "setup", lambda *_: None)
     monkeypatch.setattr(checking, "provider_of", lambda *_: None)
-    monkeypatch.setattr(checking, "Pool", lambda *_: None)
+    monkeypatch.setattr(checking, "Pool", lambda *_: SimpleNamespace(close=None))
     share = np.arange(300, dtype=np.uint64)
 
     def witness(own, theirs, number, index=0):
         monkeypatch.setattr(checking.secrets, "token_bytes", lambda _: own)
         server = object.__new__(EmbeddedServer)
+        server._closing = []
         server.index, server._peer = index, SimpleNamespace(exchange=lambda _: theirs)
         server.setup(None, server._peer, None)
         server._announced = SimpleNamespace(parameters=RoundParameters("f2gnn", 4, bound=1.0))
