@@ -85,6 +85,7 @@ class Service:
         self._told, self.status = told or Told(), Status(version)
         self._sessions: dict[bytes, _Session] = {}
         self._released: Counter[str] = Counter()  # by digest of terms
+        self._taken: dict[str, Counter[int]] = {}  # by the same, in how many releases each client was
         self._lock = threading.Lock()
         self._stop, self._stopping = socket.socketpair()
         self._awaited = ("coordinator",) if self._index == 0 else ("coordinator", "server 0")
@@ -259,8 +260,11 @@ class Service:
             released = reply["type"] == "result"
             if released:
                 with self._lock:
-                    fault = agreed.fault_of_release(self._released[agreed.terms.digest])
-                    self._released[agreed.terms.digest] += not fault
+                    digest = agreed.terms.digest
+                    taken = self._taken.setdefault(digest, Counter())
+                    if not (fault := agreed.fault_of_release(self._released[digest], taken)):
+                        self._released[digest] += 1
+                        taken.update(agreed.cohort)
                 if fault:
                     raise coordinator.error(DisagreementError, fault)
                 self.status.rounds.inc()

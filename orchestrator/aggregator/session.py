@@ -11,7 +11,8 @@ that sites saw signed, and uploads against the sites' signatures.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 
 from orchestrator.agreement.announcement import announcement
 from orchestrator.agreement.policy import Policy
@@ -72,25 +73,33 @@ class Agreed:
         run: the session's number.
         terms: of the run.
         plan: of the rounds that are computed, or of those of a sum.
+        cohort: that of the round which was ordered last.
     """
 
     run: bytes
     terms: RunTerms
     plan: RoundPlan
+    cohort: list[int] = field(default_factory=list)
 
     def fault(self, order: Order) -> str:
         """What in an order is not what was agreed on, in words; empty: nothing."""
         return (fault := self._fault(order)) and f"gave an order that is not on the run's terms: {fault}"
 
-    def fault_of_release(self, released: int) -> str:
-        """Why no round may be released, after so many on these terms in all sessions, in words; empty: it may.
+    def fault_of_release(self, released: int, taken: Mapping[int, int]) -> str:
+        """Why the round that was ordered last may not be released, in words; empty: it may.
 
         One that is repeated counts again, as it does for epsilon.
+
+        Args:
+            released: how many were, on these terms and in all sessions.
+            taken: in how many of them each client was.
         """
-        if released < self.most:
-            return ""
-        what = f"sum '{self.terms.sum}'" if self.terms.sum else "run"
-        return f"asks for release {released + 1} of a {what} whose terms have {self.most}"
+        if released >= self.most:
+            what = f"sum '{self.terms.sum}'" if self.terms.sum else "run"
+            return f"asks for release {released + 1} of a {what} whose terms have {self.most}"
+        if again := [client for client in self.cohort if taken.get(client, 0) >= self.turns]:
+            return f"asks client {again[0]} for turn {self.turns + 1} of a run in which a client has {self.turns}"
+        return ""
 
     def _fault(self, order: Order) -> str:
         if isinstance(order, Setup):
@@ -101,6 +110,7 @@ class Agreed:
             known = order.client < self.terms.plan.clients
             return "" if known else f"client {order.client} is no site of the roster"
         if isinstance(order, Aggregate):
+            self.cohort = order.cohort
             return self._fault_of_cohort(order.cohort)
         return ""
 
@@ -136,6 +146,15 @@ class Agreed:
         if len(set(cohort)) < len(cohort) or max(cohort, default=0) >= self.terms.plan.clients:
             return "a cohort in which a client stands twice, or that is no site of the roster"
         return ""
+
+    @property
+    def turns(self) -> int:
+        """In how many releases a client may be: where clients take turns, epsilon counts on no more for everybody."""
+        run = self.terms.plan
+        of_all = self.terms.sum and not noisy_sum(self.terms.sum, run).of_cohort
+        if run.sampling != "cyclic" or of_all:
+            return self.most
+        return -(-self.terms.rounds * run.rule.cohort // run.clients)
 
     @property
     def most(self) -> int:

@@ -68,10 +68,10 @@ class Running(Threads):
     def signer(self, client):
         return lambda message: self.consortium.keys[SITES[client]].sign(UPLOAD, message)
 
-    def upload(self, engine, number, client, delta, signer=None):
+    def upload(self, engine, number, client, delta, signer=None, slot=None):
         update = LocalUpdate(delta, float(np.linalg.norm(delta)), {})
         sealing = replace(engine.encoder, sign=signer or self.signer(client))
-        return sealing(update, Place(number, client, client))
+        return sealing(update, Place(number, client if slot is None else slot, client))
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +226,32 @@ def test_no_round_is_released_beyond_those_of_the_terms_in_all_sessions_together
         engine.start(MODEL)
         with pytest.raises(DisagreementError, match="asks for release 3 of a run whose terms have 2"):
             play(running, engine, 3)
+
+
+def test_where_clients_take_turns_none_has_more_of_them_than_epsilon_counts(running):
+    """A coordinator that asks the same client in every round, in one session or in two."""
+    turns = ("federation={cohort: 1, rounds: 2, min_cohort: 1, sampling: cyclic}", "privacy.bands=1")
+    config = config_of(*turns, "privacy.noise_multiplier=1.0", "privacy.sensitivity=bounded_weights")
+    assert plan_of(config).privacy.turns(2) == 1
+
+    def ask(engine, number, client):
+        upload = running.upload(engine, number, client, deltas(number)[client], running.signer(client), slot=0)
+        engine.submit(number, 0, client, upload)
+        return engine.aggregate(number, [client])
+
+    again = "asks client 0 for turn 2 of a run in which a client has 1"
+    with running.engine(config) as engine:
+        engine.start(MODEL)
+        assert not ask(engine, 1, 0).left_out
+        with pytest.raises(DisagreementError, match=again):
+            ask(engine, 2, 0)
+    with running.engine(config) as engine:
+        engine.start(MODEL)
+        with pytest.raises(DisagreementError, match=again):
+            ask(engine, 1, 0)
+    with running.engine(config) as engine:
+        engine.start(MODEL)
+        assert not ask(engine, 1, 1).left_out
 
 
 def test_a_coordinator_that_hangs_up_ends_its_session_alone_and_leaves_nothing(running):
