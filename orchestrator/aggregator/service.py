@@ -162,10 +162,10 @@ class Service:
                     target=self._follow, args=(session, connection), name=session.name, daemon=True
                 )
                 session.thread.start()
+            elif number in self._sessions:
+                self._sessions[number].arrived.put(connection)
             else:
-                session = self._sessions[number]
-        if role != "coordinator":
-            session.arrived.put(connection)
+                connection.close()  # the session ended while its peer introduced itself
 
     def _follow(self, session: _Session, connection: ssl.SSLSocket) -> None:
         """A session's thread: whatever happens in it, it ends with its server and connections closed."""

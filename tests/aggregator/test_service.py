@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import threading
 import urllib.request
 from contextlib import closing
@@ -286,6 +287,13 @@ def test_one_run_too_many_is_refused_and_strangers_come_nowhere(running):
     first = running.consortium.identity("uni-x")
     with pytest.raises(DisagreementError, match="a session that its coordinator has not opened"):
         connect(running.consortium.roster.aggregators[1].address, first, bytes([9] * 16), "server 1", Position(), 20.0)
+
+
+def test_a_peer_whose_session_has_just_ended_is_let_go_and_the_service_stays(running):
+    ours, theirs = socket.socketpair()
+    with theirs:
+        running.services[1]._admit(ours, "server 0", bytes([8] * 16))
+        assert theirs.recv(1) == b""
 
 
 def test_an_order_before_a_proposal_ends_the_session(running):
